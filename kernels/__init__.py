@@ -1,0 +1,1 @@
+"""The domain: tasks, candidates, records, history, and the store that keeps them."""
