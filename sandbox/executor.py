@@ -117,6 +117,13 @@ class Executor(Protocol):
         """Time participants and built-in baselines interleaved; the first participant is the candidate."""
         ...
 
+    async def disassemble(self, compiled: CompileRecord) -> str:
+        """The SASS text of a compiled CUDA candidate, as `cuobjdump -sass` prints it.
+
+        Raises EnvironmentProblem when no disassembler is found.
+        """
+        ...
+
     async def describe(self) -> DeviceReport:
         """Look at the machine; never raises for something missing."""
         ...
