@@ -187,6 +187,7 @@ class CaseCard(Frozen):
     case: str
     tensors: tuple[TensorCard, ...]
     scalars: tuple[ScalarCard, ...] = ()
+    arguments: tuple[str, ...] = Field(description="tensors and scalars in the reference's own order")
     sizes: dict[str, int]
     min_bytes: int
     flops: int | None
