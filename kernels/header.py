@@ -59,7 +59,9 @@ def task_header(definition: TaskDefinition, card: SpecCard) -> str:
     lines = ["#pragma once"]
     lines += [f"#include {name}" for name in sorted(includes)]
     lines.append("")
-    lines.append("// Contiguous row-major tensors; return 0 for success, a cudaError_t or other code otherwise.")
+    lines.append(
+        "// Contiguous row-major tensors; return 0 for success, a cudaError_t or other code otherwise."
+    )
     for tensor in first.tensors:
         dims = ", ".join(tensor.size_names)
         note = "  (bfloat16 bits)" if definition.target == "cpu" and tensor.dtype == "bfloat16" else ""

@@ -55,7 +55,7 @@ class _Operators(TorchDispatchMode):
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        if not _VIEW.match(name):
+        if func.namespace == "aten" and not _VIEW.match(name):
             self.names.append(name)
             sizes = [a.numel() for a in (*args, result) if isinstance(a, torch.Tensor)]
             self.elementwise += max(sizes, default=0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -21,6 +22,7 @@ from cuteforge.kernels.task import Case, TaskDefinition
 from cuteforge.sandbox.channel import Channel
 from cuteforge.sandbox.harness import CandidateError, serve
 from cuteforge.sandbox.memory import Buffer
+from cuteforge.sandbox.reference import build_on, load_module, place
 from cuteforge.sandbox.tensors import dtype_name, memory_for, typed
 
 
@@ -60,8 +62,6 @@ class PythonProgram:
         init_inputs: list[Any] = []
         if definition.contract == "kernelbench":
             # The same constructor arguments and seed as the reference: KernelBench's own rule.
-            from cuteforge.sandbox.reference import load_module
-
             namespace = load_module(definition.source, dict(case.sizes))
             torch.manual_seed(0)
             made = namespace.get("get_init_inputs", list)()
@@ -74,21 +74,15 @@ class PythonProgram:
                 f"{self._config['main_file']} defines no {self._config['entry']['class_name']}"
             )
         torch.manual_seed(0)
-        model = found(*init_inputs)
+        model = build_on(device, lambda: found(*init_inputs))
         if isinstance(model, torch.nn.Module):
-            model = model.to(device)
-            if definition.dtype:
-                from cuteforge.sandbox.tensors import TORCH_DTYPES
-
-                model = model.to(TORCH_DTYPES[definition.dtype])
+            model = place(model, device, definition.dtype)
             self._share_parameters(model, parameters)
         return model
 
     @staticmethod
     def _share_parameters(model: torch.nn.Module, parameters: dict[str, torch.Tensor]) -> None:
         """Where a name and shape of the reference's parameters recur, the values do too."""
-        import re
-
         with torch.no_grad():
             for name, value in model.state_dict().items():
                 given = parameters.get(re.sub(r"\W", "_", name))

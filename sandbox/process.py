@@ -186,7 +186,8 @@ class Child:
         # The supervisor does it, so that a native cancellation of this call cannot stop it half-way.
         self._kill_asked.set()
         with CancelScope(shield=True):
-            return await asyncio.shield(self._supervisor)
+            ended = await asyncio.shield(self._supervisor)
+        return ended
 
     async def _end(self, reason: Reason) -> None:
         if self._reason == "exit" and self._process.returncode is None:
@@ -298,6 +299,10 @@ async def spawn(
     if status is None:
         status = await asyncio.to_thread(probe)
     isolated = status.kind != "none"
+    if status.bwrap is not None and not status.bwrap.exists():
+        raise EnvironmentProblem(
+            f"bubblewrap at '{status.bwrap}' is gone.", "Reinstall it, then restart the server."
+        )
     marker = f"{_MARKER}={uuid.uuid4().hex}"
     if isolated:
         argv = wrap(_inner(spec, limits), status)

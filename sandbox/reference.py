@@ -118,6 +118,23 @@ def integer_constants(source: str) -> dict[str, int]:
     return found
 
 
+def build_on(device: str, construct: Callable[[], Any]) -> Any:
+    """Construct a module with its parameters made on the device from the start."""
+    with torch.device(device):
+        return construct()
+
+
+def place(model: torch.nn.Module, device: str, dtype: str | None) -> torch.nn.Module:
+    """The module on the device and in the task's dtype; untouched where it is so already."""
+    kinds = [t for t in (*model.parameters(), *model.buffers())]
+    if any(t.device.type != device for t in kinds):
+        model = model.to(device)
+    wanted = TORCH_DTYPES[dtype] if dtype else None
+    if wanted is not None and any(t.is_floating_point() and t.dtype != wanted for t in kinds):
+        model = model.to(wanted)
+    return model
+
+
 def resolve_shape(spec: InputSpec, sizes: dict[str, int | float | bool]) -> tuple[int, ...]:
     """The shape of a tensor spec at one case. Raises InvalidRequest for an unbound or bad size."""
     assert spec.shape is not None
@@ -183,16 +200,16 @@ class Reference:
         arguments = guarded("get_init_inputs", namespace.get("get_init_inputs", list))
         self.init_inputs = list(arguments) if isinstance(arguments, list | tuple) else [arguments]
         torch.manual_seed(seed)
-        model = guarded("Model(*get_init_inputs())", lambda: namespace["Model"](*self.init_inputs))
+        model = guarded("Model(*get_init_inputs())", lambda: build_on(self.device, self._construct))
         if not isinstance(model, torch.nn.Module):
             raise InvalidRequest("`Model` is not a torch.nn.Module.", "Derive it from torch.nn.Module.")
-        model = model.to(self.device)
-        if self.definition.dtype:
-            model = model.to(TORCH_DTYPES[self.definition.dtype])
-        self._model = model
+        self._model = model = guarded("Model.to", lambda: place(model, self.device, self.definition.dtype))
         for name, value in model.state_dict().items():
             self.parameters[re.sub(r"\W", "_", name)] = value
         self.argument_names = self._forward_names(model)
+
+    def _construct(self) -> Any:
+        return self._namespace["Model"](*self.init_inputs)
 
     @staticmethod
     def _forward_names(model: torch.nn.Module) -> list[str]:

@@ -1,0 +1,274 @@
+"""Launch expressions of a `kernel` entry: arithmetic over sizes, scalars and defines, and nothing else.
+
+The text is parsed as a Python expression and evaluated over a whitelist of nodes, never by `eval`.
+`a / b` of two integers is C's division towards zero, as in the kernel's own source. Imported by the
+in-sandbox harness, so it needs the standard library only.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from cuteforge.kernels.errors import InvalidRequest
+
+Number = int | float | bool
+CType = Literal["i32", "i64", "u32", "f32", "f64"]
+
+MAX_LENGTH = 500
+_MAX_DEPTH = 40
+_INT_LIMIT = 1 << 63
+CASTS: dict[str, CType] = {"i32": "i32", "i64": "i64", "u32": "u32", "f32": "f32", "f64": "f64"}
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """An argument that is the address of a tensor."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """An argument by value; `ctype` is set by a cast, else the kernel's parameter decides the width."""
+
+    value: Number
+    ctype: CType | None = None
+
+
+def _divide(a: Number, b: Number) -> Number:
+    if b == 0:
+        raise InvalidRequest("A launch expression divides by zero.", "Guard it: `max(n, 1)`.")
+    if isinstance(a, int) and isinstance(b, int):
+        quotient = abs(a) // abs(b)
+        return quotient if (a >= 0) == (b >= 0) else -quotient
+    return a / b
+
+
+def _integers(apply: Callable[[int, int], int]) -> Callable[[Number, Number], Number]:
+    def checked(a: Number, b: Number) -> Number:
+        if not isinstance(a, int) or not isinstance(b, int):
+            raise InvalidRequest("A bit operation in a launch expression got a float.", "Use integers.")
+        return apply(a, b)
+
+    return checked
+
+
+def _shift(apply: Callable[[int, int], int]) -> Callable[[Number, Number], Number]:
+    def checked(a: int, b: int) -> int:
+        if not 0 <= b < 64:
+            raise InvalidRequest(f"A launch expression shifts by {b}.", "Shift by 0 to 63.")
+        return apply(a, b)
+
+    return _integers(checked)
+
+
+def _floor_divide(a: Number, b: Number) -> Number:
+    if b == 0:
+        raise InvalidRequest("A launch expression divides by zero.", "Guard it: `max(n, 1)`.")
+    return a // b
+
+
+def _modulo(a: Number, b: Number) -> Number:
+    if b == 0:
+        raise InvalidRequest("A launch expression takes a remainder by zero.", "Guard it: `max(n, 1)`.")
+    return a % b
+
+
+def _ceil_div(a: Number, b: Number) -> Number:
+    return -_floor_divide(-a, b)
+
+
+def _align_up(a: Number, b: Number) -> Number:
+    return _ceil_div(a, b) * b
+
+
+_BINARY: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: _divide,
+    ast.FloorDiv: _floor_divide,
+    ast.Mod: _modulo,
+    ast.LShift: _shift(operator.lshift),
+    ast.RShift: _shift(operator.rshift),
+    ast.BitAnd: _integers(operator.and_),
+    ast.BitOr: _integers(operator.or_),
+    ast.BitXor: _integers(operator.xor),
+}
+_COMPARE: dict[type[ast.cmpop], Callable[[Number, Number], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_FUNCTIONS: dict[str, tuple[int, int, Callable[..., Number]]] = {
+    "ceil_div": (2, 2, _ceil_div),
+    "align_up": (2, 2, _align_up),
+    "min": (2, 8, min),
+    "max": (2, 8, max),
+    **{name: (1, 1, lambda value: value) for name in CASTS},
+}
+
+
+def _parse(expression: str) -> ast.expr:
+    if not isinstance(expression, str) or not expression.strip():
+        raise InvalidRequest("A launch expression is empty.", "Write a number, a size name or an expression.")
+    if len(expression) > MAX_LENGTH:
+        raise InvalidRequest(
+            f"A launch expression has {len(expression)} characters.", f"The limit is {MAX_LENGTH}."
+        )
+    try:
+        return ast.parse(expression.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise InvalidRequest(
+            f"'{expression[:80]}' is not a launch expression.",
+            "Use numbers, size names, + - * / // % << >>, comparisons, `a if c else b`, ceil_div, align_up, "
+            "min and max.",
+        ) from error
+
+
+def _bounded(value: Number, expression: str) -> Number:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidRequest(f"'{expression[:80]}' is not finite.", "Mend the expression.")
+    if isinstance(value, int) and not -_INT_LIMIT <= value < _INT_LIMIT:
+        raise InvalidRequest(f"'{expression[:80]}' does not fit 64 bits.", "Mend the expression.")
+    return value
+
+
+def _known(name: str, allowed: Collection[str]) -> None:
+    if name not in allowed:
+        known = ", ".join(sorted(allowed)) or "none"
+        raise InvalidRequest(
+            f"'{name}' is not known to launch expressions of this task.", f"Known names: {known}."
+        )
+
+
+class _Evaluator:
+    def __init__(self, expression: str, names: Mapping[str, Number]) -> None:
+        self._expression = expression
+        self._names = names
+
+    def visit(self, node: ast.expr, depth: int = 0) -> Number:
+        if depth > _MAX_DEPTH:
+            raise InvalidRequest("A launch expression is nested too deeply.", "Simplify it.")
+        return _bounded(self._value(node, depth + 1), self._expression)
+
+    def _value(self, node: ast.expr, depth: int) -> Number:
+        match node:
+            case ast.Constant(value=bool() | int() | float() as value):
+                return value
+            case ast.Name(id=name):
+                _known(name, self._names)
+                return self._names[name]
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+                return _BINARY[type(op)](self.visit(left, depth), self.visit(right, depth))
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return -self.visit(operand, depth)
+            case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+                return self.visit(operand, depth)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return not self.visit(operand, depth)
+            case ast.UnaryOp(op=ast.Invert(), operand=operand):
+                inverted = self.visit(operand, depth)
+                if not isinstance(inverted, int):
+                    raise InvalidRequest("`~` in a launch expression got a float.", "Use integers.")
+                return -1 - inverted
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                return self.visit(body if self.visit(test, depth) else orelse, depth)
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
+                return _COMPARE[type(op)](self.visit(left, depth), self.visit(right, depth))
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
+                least, most, function = _FUNCTIONS[name]
+                if not least <= len(args) <= most:
+                    raise InvalidRequest(
+                        f"`{name}` in a launch expression takes {least} argument(s), not {len(args)}.",
+                        "Mend the expression.",
+                    )
+                return function(*(self.visit(a, depth) for a in args))
+        raise InvalidRequest(
+            f"'{self._expression[:80]}' uses something that launch expressions do not allow.",
+            "Use numbers, size names, arithmetic, ceil_div, align_up, min and max.",
+        )
+
+
+def evaluate(expression: str, names: Mapping[str, Number]) -> Number:
+    """The value of a launch expression.
+
+    Raises:
+        InvalidRequest: not an expression of this language, an unknown name, or a value beyond 64 bits.
+
+    >>> evaluate("ceil_div(rows * cols, 4 * BLOCK)", {"rows": 3, "cols": 100, "BLOCK": 32})
+    3
+    """
+    return _Evaluator(expression, names).visit(_parse(expression))
+
+
+def check(expression: str, allowed: Collection[str]) -> None:
+    """Raise InvalidRequest unless the expression could be evaluated with these names, whatever their values."""
+    tree = _parse(expression)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id not in _FUNCTIONS:
+            _known(node.id, allowed)
+        elif isinstance(node, ast.Call) and not (
+            isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS and not node.keywords
+        ):
+            raise InvalidRequest(
+                f"'{expression[:80]}' calls something else than {', '.join(_FUNCTIONS)}.", "Mend it."
+            )
+        elif isinstance(node, ast.BinOp) and type(node.op) not in _BINARY:
+            raise InvalidRequest(f"'{expression[:80]}' uses an operator that is not allowed.", "Mend it.")
+        elif isinstance(node, ast.expr) and not isinstance(
+            node,
+            ast.Name | ast.Call | ast.BinOp | ast.UnaryOp | ast.Constant | ast.IfExp | ast.Compare,
+        ):
+            raise InvalidRequest(
+                f"'{expression[:80]}' uses something that launch expressions do not allow.", "Mend it."
+            )
+        elif isinstance(node, ast.Constant) and not isinstance(node.value, bool | int | float):
+            raise InvalidRequest(f"'{expression[:80]}' has a constant that is no number.", "Mend it.")
+
+
+def argument(expression: str, names: Mapping[str, Number], tensors: Collection[str]) -> Pointer | Scalar:
+    """One kernel argument: a tensor's bare name is its address, anything else a value.
+
+    >>> argument("i32(n)", {"n": 7}, {"x"})
+    Scalar(value=7, ctype='i32')
+    """
+    tree = _parse(expression)
+    if isinstance(tree, ast.Name) and tree.id in tensors:
+        return Pointer(tree.id)
+    ctype: CType | None = None
+    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
+        ctype = CASTS.get(tree.func.id)
+    value = evaluate(expression, names)
+    if ctype in ("f32", "f64"):
+        value = float(value)
+    elif ctype is not None:
+        value = int(value)
+    return Scalar(value, ctype)
+
+
+def dim3(expressions: Collection[str], names: Mapping[str, Number]) -> tuple[int, int, int]:
+    """Grid or block dimensions, missing ones 1. Raises InvalidRequest unless all are integers above 0."""
+    values: list[int] = []
+    for expression in expressions:
+        value = evaluate(expression, names)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, int) or value < 1:
+            raise InvalidRequest(
+                f"The launch dimension '{expression[:80]}' is {value}.",
+                "Dimensions are integers of at least 1: write `max(1, …)` for sizes that can be 0.",
+            )
+        values.append(int(value))
+    if not 1 <= len(values) <= 3:
+        raise InvalidRequest("A launch has one to three dimensions.", "Give one to three expressions.")
+    x, y, z = (*values, 1, 1)[:3]
+    return x, y, z
