@@ -228,6 +228,11 @@ def environment_problem(log: str, chain: Toolchain) -> CuteforgeError | None:
         return EnvironmentProblem(
             "The disk is full, so nothing can be compiled.", "Free space in the temporary folder."
         )
+    if "libnvrtc-builtins" in log and "failed to open" in log:
+        return EnvironmentProblem(
+            "NVRTC's library of built-in functions is missing.",
+            "Reinstall NVRTC: `pip install --force-reinstall 'nvidia-cuda-nvrtc'`.",
+        )
     if re.search(r"cannot find -lcudart_static|cannot find -lcudadevrt", log):
         return EnvironmentProblem(
             "The CUDA runtime library is missing.", "Run `pip install 'cuteforge[toolchain]'`."

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import re
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import anyio
@@ -26,6 +27,7 @@ from cuteforge.sandbox.resources import parse_ptxas
 from cuteforge.sandbox.toolchain import Toolchain
 
 MAIN = "cuteforge_entry.cu"
+_NAME_MAP = "__nv_name_map"
 MISMATCH = "entry args do not match the kernel"
 CUTE_PRELUDE = "#include <cute/tensor.hpp>"
 
@@ -71,24 +73,22 @@ def main_text(job: Job, entry: KernelEntry) -> str:
     tensors = {t.name for t in job.task.card.cases[0].tensors}
     count = len(entry.args)
     lines = [f"#define {name} {value}" for name, value in job.macros.items()]
-    lines += [f'#include "{job.candidate.main_file.path}"', _TRAITS]
+    # As for a launcher: what `task.h` includes is there without asking.
+    lines += ['#include "task.h"', f'#include "{job.candidate.main_file.path}"', _TRAITS]
     function = f"cuteforge_entry::kernel<decltype(&{entry.function})>"
-    lines.append(
-        f'static_assert({function}::parameters == {count}, "{MISMATCH}: `args` has {count} '
-        f'entr{"y" if count == 1 else "ies"}, and the kernel takes another number of parameters");'
-    )
+    entries = "1 entry" if count == 1 else f"{count} entries"
+    claims = [
+        (f"parameters == {count}", f"args has {entries}, and the kernel takes another number of parameters")
+    ]
     for index, argument in enumerate(entry.args):
         tensor = argument.strip() in tensors
         shown = re.sub(r"[^\w\s+*/%().,-]", "", argument)[:60]
-        what = (
-            "is a tensor, and the parameter is no pointer"
-            if tensor
-            else "is a number, and the parameter is a pointer"
-        )
-        lines.append(
-            f"static_assert({function}::matches({index}, {'true' if tensor else 'false'}), "
-            f'"{MISMATCH}: `args[{index}]`, {shown}, {what}");'
-        )
+        is_what = "is a tensor, and the parameter is no pointer"
+        if not tensor:
+            is_what = "is a number, and the parameter is a pointer"
+        condition = f"matches({index}, {'true' if tensor else 'false'})"
+        claims.append((condition, f"args[{index}], {shown}, {is_what}"))
+    lines += [f'static_assert({function}::{condition}, "{MISMATCH}: {text}");' for condition, text in claims]
     return "\n".join(lines) + "\n"
 
 
@@ -120,7 +120,10 @@ class NvrtcWorker:
         mine, other = Channel.pair()
         argv = [sys.executable, "-P", "-m", "cuteforge.sandbox.nvrtc_worker", str(other.fileno())]
         argv += [str(self._chain.nvrtc_library)] if self._chain.nvrtc_library else []
-        spec = SandboxSpec(tuple(argv), readonly=self._chain.readonly, tmp_bytes=_TMP_BYTES)
+        library = self._chain.nvrtc_library
+        # NVRTC opens its built-in functions by name alone.
+        env = {"LD_LIBRARY_PATH": str(library.parent)} if library else {}
+        spec = SandboxSpec(tuple(argv), readonly=self._chain.readonly, env=env, tmp_bytes=_TMP_BYTES)
         try:
             child = await spawn(spec, _LIMITS, (other.fileno(),), self._status)
         except BaseException:
@@ -251,7 +254,7 @@ async def compile_kernel(job: Job, chain: Toolchain, worker: NvrtcWorker) -> Bui
     if problem is not None:
         raise problem
     sources = Sources({**job.texts(), MAIN: main}, prefixes((str(answer["folder"]),), chain.includes))
-    found = [_of_entry(d) for d in parse(raw, sources)]
+    found = _told(parse(raw, sources))
     log = sources.shorten(raw)
     kernels = parse_ptxas(raw)
     lowered = answer.get("lowered")
@@ -270,9 +273,22 @@ async def compile_kernel(job: Job, chain: Toolchain, worker: NvrtcWorker) -> Bui
 
 def _of_entry(found: Diagnostic) -> Diagnostic:
     """A complaint about the generated file is one about the entry."""
+    if found.file is None and any(_NAME_MAP in note for note in found.notes):
+        message = found.message.partition(" Input name expression")[0]
+        return found.model_copy(update={"message": f"entry: {message}", "notes": ()})
     if found.file != MAIN:
         return found
     message = found.message.removeprefix("static assertion failed with ").strip('"')
     if not message.startswith(MISMATCH):
         message = f"entry: {message}"
     return found.model_copy(update={"message": message, "file": None, "line": None, "source_line": None})
+
+
+def _told(found: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """The diagnostics with those of the generated checks last, and only where they are no follow-ons."""
+    items = [_of_entry(d) for d in found]
+    own = [d for d in items if not d.message.startswith("entry: ")]
+    of_entry = list(dict.fromkeys(d for d in items if d.message.startswith("entry: ")))
+    if any(d.severity == "error" for d in own):
+        return own
+    return [*of_entry[:1], *own]

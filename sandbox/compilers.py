@@ -6,6 +6,7 @@ import importlib.metadata
 import platform
 import re
 import time
+from dataclasses import replace
 from typing import Literal, Protocol
 
 import anyio
@@ -13,7 +14,7 @@ import anyio.to_thread
 from cuteforge.kernels.candidate import Candidate
 from cuteforge.kernels.errors import EnvironmentProblem, InvalidRequest, NotFound
 from cuteforge.kernels.header import task_header
-from cuteforge.kernels.records import CompileRecord, Diagnostic, KernelResources, Provenance
+from cuteforge.kernels.records import CompileRecord, Diagnostic, Provenance
 from cuteforge.kernels.task import Task
 from cuteforge.sandbox import build, devices
 from cuteforge.sandbox.bubblewrap import SandboxSpec, SandboxStatus
@@ -26,7 +27,7 @@ from cuteforge.sandbox.compile_python import compile_module
 from cuteforge.sandbox.executor import Progress, no_progress
 from cuteforge.sandbox.flags import check_flags, macros
 from cuteforge.sandbox.process import Limits, run
-from cuteforge.sandbox.resources import renamed
+from cuteforge.sandbox.resources import MAX_NAME, renamed
 from cuteforge.sandbox.toolchain import Toolchain
 
 __all__ = ["ArtifactStore", "CompileCache", "Compiler", "FolderCache", "Tool", "tool_of"]
@@ -97,8 +98,8 @@ class Compiler:
             return cached.model_copy(update={"seconds": time.monotonic() - started})
         await progress(0.0, f"compiling with {tool}")
         built = await self._build(job, tool)
-        kernels = await self._named(built.kernels)
-        record = await self._record(job, tool, built, kernels, time.monotonic() - started)
+        built = await self._named(built)
+        record = await self._record(job, tool, built, time.monotonic() - started)
         if self._cache is not None:
             await anyio.to_thread.run_sync(self._cache.put, key, record)
         await progress(1.0, "compiled" if record.ok else "compilation failed")
@@ -142,9 +143,7 @@ class Compiler:
             return False
         return True
 
-    async def _record(
-        self, job: Job, tool: Tool, built: Built, kernels: tuple[KernelResources, ...], seconds: float
-    ) -> CompileRecord:
+    async def _record(self, job: Job, tool: Tool, built: Built, seconds: float) -> CompileRecord:
         async def keep(data: bytes) -> str:
             return await anyio.to_thread.run_sync(self._artifacts.put, data)
 
@@ -156,7 +155,7 @@ class Compiler:
             compiler=tool,
             arch=job.arch if cuda else None,
             diagnostics=(*built.diagnostics, *_unfit_arch(job)) if cuda else built.diagnostics,
-            kernels=kernels,
+            kernels=built.kernels,
             lowered_name=built.lowered_name,
             artifact=await keep(built.artifact) if built.artifact is not None else None,
             log=await keep(built.log.encode("utf-8", "replace")) if built.log.strip() else None,
@@ -182,16 +181,25 @@ class Compiler:
             arch=job.arch if cuda else None,
         )
 
-    async def _named(self, kernels: tuple[KernelResources, ...]) -> tuple[KernelResources, ...]:
-        """The kernels with demangled names, where a demangler is there."""
+    async def _named(self, built: Built) -> Built:
+        """The same with demangled kernel names, where a demangler is there."""
+        kernels = built.kernels
         if not kernels:
-            return kernels
+            return built
         spec = SandboxSpec(("c++filt", "--", *(k.name[:4000] for k in kernels)))
         ended = await run(spec, Limits(wall_s=10, memory_bytes=1 << 30, output_bytes=1 << 20), self._status)
-        names = ended.stdout_tail.splitlines()
-        if not ended.ok or len(names) != len(kernels):
-            return renamed(kernels, {})
-        return renamed(kernels, {k.name: n for k, n in zip(kernels, names, strict=True)})
+        lines = ended.stdout_tail.splitlines()
+        if not ended.ok or len(lines) != len(kernels):
+            return replace(built, kernels=renamed(kernels, {}))
+        names = {k.name: line[:MAX_NAME] for k, line in zip(kernels, lines, strict=True)}
+        pattern = re.compile("|".join(re.escape(name) for name in names))
+        told = tuple(
+            d.model_copy(update={"message": pattern.sub(lambda m: names[m[0]], d.message)})
+            if "ptxas" in d.message
+            else d
+            for d in built.diagnostics
+        )
+        return replace(built, kernels=renamed(kernels, names), diagnostics=told)
 
     async def disassemble(self, compiled: CompileRecord) -> str:
         """The SASS text of a compiled CUDA candidate, as `cuobjdump -sass` prints it, 32 MiB at most.

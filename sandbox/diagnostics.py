@@ -159,7 +159,9 @@ def _blocks(log: str) -> list[_Block]:
             continue
         match = _LINKER.match(line)
         if match:
-            found.append(_Block("error", f"linker: {match['text'].strip()}"))
+            # The object file is a temporary one, and an offset into it tells nobody anything.
+            text = re.sub(r"^\S*(?:\.o|\.cpp|<artificial>)?:?\(\.\w+[^)]*\): ", "", match["text"].strip())
+            found.append(_Block("error", f"linker: {text}"))
     return _with_notes(found)
 
 
