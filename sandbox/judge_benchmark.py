@@ -44,6 +44,7 @@ _BLOCK_NS = {"cuda": 2e6, "cpu": 2e6}
 _ROUND_TRIP_NS = 1.0e6
 _CLOCK_SHARE = 0.25
 _NOISY_SPREAD = 0.10
+_UNKNOWN_CACHE_BYTES = 32 * 1024**2
 
 
 class Runner(Protocol):
@@ -101,7 +102,7 @@ class ReferenceRunner:
 
 
 def cache_bytes(device: str) -> int:
-    """Size of the last-level cache: the GPU's L2, or the CPU's largest cache; 0 where unknown."""
+    """Size of the last-level cache: the GPU's L2, or the CPU's largest cache, 32 MiB where unknown."""
     if device == "cuda":
         return int(torch.cuda.get_device_properties(0).L2_cache_size)
     largest = 0
@@ -109,7 +110,8 @@ def cache_bytes(device: str) -> int:
         text = size.read_text().strip()
         unit = {"K": 1024, "M": 1024**2}.get(text[-1:], 1)
         largest = max(largest, int(text.rstrip("KMG") or 0) * unit)
-    return largest
+    # Virtual machines often hide their caches.
+    return largest or _UNKNOWN_CACHE_BYTES
 
 
 def set_count(case_bytes: int, cache: int, free: int) -> int:
@@ -273,9 +275,13 @@ class BenchmarkRun:
         for runner in self._candidates:
             blocks = block.elapsed[runner.label]
             claimed = statistics.median(e.claimed_ns for e in blocks)
-            wall = statistics.median(e.wall_ns for e in blocks)
+            # A busy machine only ever adds to the wall clock: its fastest blocks say what the work takes.
+            walls = sorted(e.wall_ns for e in blocks)
+            wall = walls[len(walls) // 10]
             text = f"{case.name}/{runner.label}: claimed {claimed / 1e6:.3f} ms of {wall / 1e6:.3f} ms on the wall"
-            if claimed > wall or wall - claimed > _ROUND_TRIP_NS + _CLOCK_SHARE * wall:
+            if any(e.claimed_ns > e.wall_ns for e in blocks) or (
+                wall - claimed > _ROUND_TRIP_NS + _CLOCK_SHARE * wall
+            ):
                 self._clock_failed.append(text)
             else:
                 self._clock_text.append(text)

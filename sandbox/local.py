@@ -135,6 +135,8 @@ class LocalExecutor:
             env["CUDA_MODULE_LOADING"] = "LAZY"
         else:
             env["CUDA_VISIBLE_DEVICES"] = ""
+            # Threads of one participant that spin after their work would slow the next one's.
+            env["OMP_WAIT_POLICY"] = "PASSIVE"
         return {"readonly": self._options.extra_readonly, "env": env, "gpu_devices": nodes}
 
     def _pool(self, gpu: Gpu | None) -> WarmPool:
@@ -189,7 +191,13 @@ class LocalExecutor:
         return await self._compiler.compile(task, candidate, arch, progress)
 
     async def _start_candidate(
-        self, task: Task, candidate: Candidate, compiled: CompileRecord, gpu: Gpu | None, link_fd: int
+        self,
+        task: Task,
+        candidate: Candidate,
+        compiled: CompileRecord,
+        gpu: Gpu | None,
+        link_fd: int,
+        refill: bool = True,
     ) -> Worker:
         """A process that has its order to load the candidate; consumes `link_fd`."""
         if compiled.artifact is None:
@@ -197,7 +205,7 @@ class LocalExecutor:
             raise EnvironmentProblem("The compiled artefact is missing.", "Compile the candidate again.")
         fds = [link_fd, evaluation.open_artefact(self._artifacts.path(compiled.artifact))]
         if candidate.language == "python":
-            worker = await self._pool(gpu).take()
+            worker = await self._pool(gpu).take(refill)
             config: dict[str, Any] = evaluation.python_config(task, candidate)
             await evaluation.order(worker, {"role": "candidate", "config": config}, fds)
             return worker
@@ -263,16 +271,17 @@ class LocalExecutor:
         started = anyio.current_time()
         workers: list[Worker] = []
         async with evaluation.ending(workers), self._lease(gpu, True, progress):
+            pool = self._pool(gpu)
             links: list[int] = []
             for participant in participants:
                 judge_fd, candidate_fd = evaluation.link_pair()
                 links.append(judge_fd)
                 workers.append(
                     await self._start_candidate(
-                        task, participant.candidate, participant.compiled, gpu, candidate_fd
+                        task, participant.candidate, participant.compiled, gpu, candidate_fd, refill=False
                     )
                 )
-            judge = await self._pool(gpu).take()
+            judge = await pool.take(refill=False)
             workers.append(judge)
             message = {
                 "role": "benchmark",
@@ -287,10 +296,12 @@ class LocalExecutor:
                 "budget_s": options.budget_s,
                 "call_timeout_s": min(self._options.call_timeout_s, options.timeout_s / 2),
             }
-            await evaluation.order(judge, message, links)
+            await pool.settle()
             noise = await anyio.to_thread.run_sync(devices.foreign_load, gpu)
+            await evaluation.order(judge, message, links)
             verdict = await evaluation.judgement(judge, options.timeout_s, progress, "The benchmark")
             ending, _ = await evaluation.how_it_ended(workers[0])
+        pool.warm_up()
         answer = verdict.answer
         if ending and not answer["ok"]:
             answer["summary"] = f"{answer['summary']} ({ending})"

@@ -110,8 +110,15 @@ class WarmPool:
             raise
         return worker
 
-    async def take(self) -> Worker:
+    async def settle(self) -> None:
+        """Wait until no spare is starting: its imports would disturb a measurement."""
+        if self._starting:
+            await asyncio.wait(set(self._starting))
+
+    async def take(self, refill: bool = True) -> Worker:
         """A worker that is ready for its one order; the caller must `end` it.
+
+        With `refill` the next spare is started at once, else at the next `warm_up`.
 
         Raises:
             WorkerDied: none could be started.
@@ -120,7 +127,8 @@ class WarmPool:
             while self._ready:
                 worker = self._ready.popleft()
                 if worker.child.running:
-                    self.warm_up()
+                    if refill:
+                        self.warm_up()
                     return worker
                 await worker.end()
             if not self._starting:
@@ -130,7 +138,8 @@ class WarmPool:
             if not self._ready and not self._starting:
                 break
         worker = await self._start()
-        self.warm_up()
+        if refill:
+            self.warm_up()
         return worker
 
     async def aclose(self) -> None:

@@ -35,6 +35,10 @@ class Reporter:
         self._changed.set()
         self._changed = anyio.Event()
 
+    def finish(self) -> None:
+        """Wake whoever waits: there will be no more progress."""
+        self._changed.set()
+
     async def changed(self) -> None:
         """Return when there is newer progress."""
         await self._changed.wait()

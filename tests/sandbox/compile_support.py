@@ -77,7 +77,9 @@ def task(target: str = "cuda") -> Task:
     return Task(definition=definition, card=card)
 
 
-def launcher(text: str, name: str = "k.cu", language: str = "cuda", flags: Sequence[str] = (), **build: Any) -> Candidate:
+def launcher(
+    text: str, name: str = "k.cu", language: str = "cuda", flags: Sequence[str] = (), **build: Any
+) -> Candidate:
     target = "cpu" if language == "cpp" else "cuda"
     return Candidate(
         task_id=task(target).id,
@@ -101,14 +103,17 @@ def kernel(
     )
 
 
-def compile_all(candidates: Sequence[Candidate], store: MemoryStore | None = None, arch: str = "sm_90a", **parts: Any) -> list[CompileRecord]:
+def compile_all(
+    candidates: Sequence[Candidate], store: MemoryStore | None = None, arch: str = "sm_90a", **parts: Any
+) -> list[CompileRecord]:
     """Compile in order with one compiler; its worker is ended after."""
 
     async def main() -> list[CompileRecord]:
         compiler = Compiler(discover(), store or MemoryStore(), probe(), **parts)
         try:
             return [
-                await compiler.compile(task("cpu" if c.language == "cpp" else "cuda"), c, arch) for c in candidates
+                await compiler.compile(task("cpu" if c.language == "cpp" else "cuda"), c, arch)
+                for c in candidates
             ]
         finally:
             await compiler.aclose()
