@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from cuteforge.kernels.errors import EnvironmentProblem, InvalidRequest, StoreProblem
+from cuteforge.kernels.errors import CuteforgeError, EnvironmentProblem, InvalidRequest, StoreProblem
+from cuteforge.kernels.policy import NextCall
 from cuteforge.server.config import Settings
 from cuteforge.server.jobs import Job, Jobs
 from cuteforge.server.logging import logger
@@ -102,8 +103,7 @@ class ServerHost:
         home = settings.home
         await anyio.to_thread.run_sync(_make_home, home)
         artifacts = Artifacts(home / "artifacts")
-        url = settings.store_url or f"sqlite:///{home / 'cuteforge.db'}"
-        store = await anyio.to_thread.run_sync(lambda: Store(url, artifacts))
+        store = await anyio.to_thread.run_sync(Store, settings.store_url or home / "cuteforge.db")
         options = LocalOptions(
             folder=home,
             cuda_home=settings.cuda_home,
@@ -152,37 +152,41 @@ class ServerHost:
                 await jobs.cancel(live)
             return live_answer(live)
         row = await anyio.to_thread.run_sync(bench.store.job, job_id)
-        if row.state == "running":
-            if not await anyio.to_thread.run_sync(self._owner_is_gone, row.owner):
-                if action == "cancel":
-                    raise InvalidRequest(
-                        f"Job {job_id} belongs to another server process.", "Cancel it through that server."
-                    )
-                return stored_answer(row.id, row.kind, "running", {})
-            lost = {"error": _LOST}
-            await anyio.to_thread.run_sync(lambda: bench.store.finish_job(job_id, "lost", lost))
-            return stored_answer(row.id, row.kind, "lost", lost)
-        return stored_answer(row.id, row.kind, row.state, row.result or {})
+        if row.state not in ("queued", "running"):
+            return stored_answer(row.id, row.kind, row.state, row.result, row.error)
+        if await anyio.to_thread.run_sync(self._owner_is_gone, row.owner):
+            await anyio.to_thread.run_sync(
+                lambda: bench.store.update_job(job_id, state="lost", error=_LOST)
+            )
+            return stored_answer(row.id, row.kind, "lost", None, _LOST)
+        if action == "cancel":
+            raise InvalidRequest(
+                f"Job {job_id} belongs to another server process.", "Cancel it through that server."
+            )
+        return stored_answer(row.id, row.kind, "running", None, None)
 
     async def _hand_out(self, job: Job) -> None:
         bench = await self.workbench()
         await anyio.to_thread.run_sync(self._claim_owner)
+        request = {"subject": job.subject}
         await anyio.to_thread.run_sync(
-            lambda: bench.store.put_job(job.id, kind=job.kind, subject=job.subject, owner=self._owner)
+            lambda: bench.store.put_job(job.id, kind=job.kind, owner=self._owner, request=request)
         )
 
     async def _keep(self, job: Job) -> None:
         bench = await self.workbench()
-        result: dict[str, object] = {}
         state: str = job.state
-        if job.answer is not None:
-            result["answer"] = job.answer.model_dump(mode="json")
+        result = None if job.answer is None else {"answer": job.answer.model_dump(mode="json")}
+        error: str | None = None
+        if isinstance(job.error, CuteforgeError):
+            error = job.error.explain()
         elif job.error is not None:
-            explain = getattr(job.error, "explain", None)
-            result["error"] = explain() if explain else str(job.error)
-        elif self._jobs is None or job.scope.cancel_called is False:
-            state, result["error"] = "lost", _LOST
-        await anyio.to_thread.run_sync(lambda: bench.store.finish_job(job.id, state, result))
+            error = str(job.error)
+        elif job.state == "cancelled" and not job.scope.cancel_called:
+            state, error = "lost", _LOST
+        await anyio.to_thread.run_sync(
+            lambda: bench.store.update_job(job.id, state=state, result=result, error=error)
+        )
 
     def _claim_owner(self) -> None:
         """Lock a file that tells other servers, and a later one, that this one lives.
@@ -236,22 +240,22 @@ def live_answer(job: Job) -> Answer:
     return _job_answer(job.id, job.state, text, data)
 
 
-def stored_answer(job_id: str, kind: str, state: str, result: dict[str, object]) -> Answer:
-    """The state of a job as the store has it."""
-    if result.get("answer") is not None:
+def stored_answer(
+    job_id: str, kind: str, state: str, result: Mapping[str, object] | None, error: str | None
+) -> Answer:
+    """The state of a job as the store has it; a finished one gives its own answer."""
+    if result is not None and "answer" in result:
         return Answer.model_validate(result["answer"])
     data: dict[str, object] = {"job_id": job_id, "kind": kind, "state": state}
     text = f"job {job_id} ({kind}) is {state}"
-    if result.get("error"):
-        data["error"] = result["error"]
-        text += f": {result['error']}"
+    if error:
+        data["error"] = error
+        text += f": {error}"
     return _job_answer(job_id, state, text, data)
 
 
 def _job_answer(job_id: str, state: str, text: str, data: dict[str, object]) -> Answer:
-    from cuteforge.kernels.policy import NextCall
-
-    steps = ()
+    steps: tuple[NextCall, ...] = ()
     if state == "running":
         wait = {"id": job_id, "action": "wait"}
         steps = (NextCall(tool="job", reason="wait for it", arguments=wait),)

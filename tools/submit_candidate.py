@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from cuteforge.tools.answers import Answer
 from cuteforge.tools.host import Host, JobKind
 
+# One short line of schema instead of a union for each: models send 256 as well as "256".
+Expression = Annotated[str | int, WithJsonSchema({"type": ["string", "integer"]})]
 Then = Literal["none", "compile", "check", "evaluate"]
 KIND_OF: dict[str, JobKind] = {"compile": "compile", "check": "check", "evaluate": "benchmark"}
 
@@ -22,10 +24,10 @@ async def submit_candidate(
         Literal["auto", "cute", "cuda", "cpp", "python"], Field(description="auto: by suffix and includes")
     ] = "auto",
     function: Annotated[str, Field(description="a __global__ function to launch; else cuteforge_launch")] = "",
-    grid: Annotated[list[str | int], Field(description='e.g. ["ceil_div(rows*cols, BLOCK)"]')] = [],  # noqa: B006
-    block: list[str | int] = [],  # noqa: B006
-    shared_bytes: Annotated[str | int, Field(description="dynamic, an expression")] = "",
-    args: Annotated[list[str | int], Field(description="kernel arguments: tensors, sizes, expressions")] = [],  # noqa: B006
+    grid: Annotated[list[Expression], Field(description='e.g. ["ceil_div(rows*cols, BLOCK)"]')] = [],  # noqa: B006
+    block: list[Expression] = [],  # noqa: B006
+    shared_bytes: Annotated[Expression, Field(description="dynamic, an expression")] = "",
+    args: Annotated[list[Expression], Field(description="kernel arguments: tensors, sizes, expressions")] = [],  # noqa: B006
     class_name: Annotated[str, Field(description="python: default ModelNew")] = "",
     defines: Annotated[dict[str, Any], Field(description="-D name to value")] = {},  # noqa: B006
     flags: Annotated[list[str], Field(description="extra compiler flags, from an allow-list")] = [],  # noqa: B006

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
 
 import anyio
 import pytest
@@ -46,9 +45,9 @@ PARTS = [
 
 
 @pytest.fixture(scope="module")
-def plain() -> Iterator[list[CompileRecord]]:
+def plain() -> list[CompileRecord]:
     """One worker, several candidates without CuTe."""
-    yield compile_all(
+    return compile_all(
         [
             kernel(KERNEL, BLOCK=128),
             kernel(TEMPLATE, "relu<BLOCK, float>", files=PARTS, BLOCK=64),
