@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from cuteforge.kernels.errors import PatchRefused
 from cuteforge.kernels.model import Frozen
-from cuteforge.kernels.patch_match import How, Place, locate, shown, squeezed
+from cuteforge.kernels.patch_match import How, Place, locate, shown
 from cuteforge.kernels.patch_parse import Change, FileChange, checked_path, parse, split_lines
 
 MAX_PATCH_CHARS = 2_000_000
@@ -196,9 +196,7 @@ def _adapted(current: list[str], change: Change) -> list[str]:
     """The new lines with the file's own context lines, and re-indented as the file's text is."""
     deltas = [(_indent(have), _indent(want)) for have, want in zip(current, change.before, strict=True) if want.strip()]
     have, want = deltas[0] if deltas else ("", "")
-    matcher = difflib.SequenceMatcher(
-        None, [squeezed(x) for x in change.before], [squeezed(x) for x in change.after], autojunk=False
-    )
+    matcher = difflib.SequenceMatcher(None, change.before, change.after, autojunk=False)
     result: list[str] = []
     for tag, low, high, start, end in matcher.get_opcodes():
         if tag == "equal":

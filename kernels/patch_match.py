@@ -7,6 +7,7 @@ place: a wrong edit costs more than a refused one.
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
@@ -24,6 +25,8 @@ FUZZY_LEAD = 0.05
 
 _MAX_SHORTLIST = 12
 _SHOWN_LINES = 12
+_LINE_CHARS = 400
+_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ def locate(path: str, lines: list[str], wanted: list[str]) -> Place:
         loose = _occurrences(loose_lines, loose_wanted)
         if loose:
             return _only(path, lines, loose, wanted, "whitespace")
-    return _fuzzy(path, lines, loose_lines, loose_wanted)
+    return _fuzzy(path, lines, wanted, loose_lines, loose_wanted)
 
 
 def _only(path: str, lines: list[str], starts: list[int], wanted: list[str], how: How) -> Place:
@@ -86,29 +89,24 @@ def _similarity(a: list[str], b: list[str]) -> float:
     return total / sum(weights)
 
 
-def _overlap(a: Counter[str], b: Counter[str], size: int) -> float:
-    return sum((a & b).values()) / max(size, 1)
-
-
 def _shortlist(lines: list[str], wanted: list[str]) -> list[int]:
-    """Starts that could match best, by the characters they share: a full comparison of all would be slow."""
+    """Starts that could match best, by the words they share: a full comparison of all would be slow."""
     count = len(wanted)
     if len(lines) < count:
         return []
-    wanted_lines = Counter(wanted)
-    wanted_grams = Counter(g for line in wanted for g in _grams(line))
-    size = sum(wanted_grams.values())
+    wanted_words = Counter(word for line in wanted for word in _words(line))
+    size = sum(wanted_words.values())
     window: Counter[str] = Counter()
     shared = 0
 
     def shift(line: str, sign: int) -> None:
         nonlocal shared
-        for gram in _grams(line):
-            need = wanted_grams.get(gram, 0)
+        for word in _words(line):
+            need = wanted_words.get(word, 0)
             if need:
-                before = min(window[gram], need)
-                window[gram] += sign
-                shared += min(window[gram], need) - before
+                before = min(window[word], need)
+                window[word] += sign
+                shared += min(window[word], need) - before
 
     for line in lines[:count]:
         shift(line, 1)
@@ -117,23 +115,23 @@ def _shortlist(lines: list[str], wanted: list[str]) -> list[int]:
         shift(lines[start - 1], -1)
         shift(lines[start + count - 1], 1)
         scores.append(shared)
-    del wanted_lines
     ranked = sorted(range(len(scores)), key=lambda s: -scores[s])[:_MAX_SHORTLIST]
     return [s for s in ranked if scores[s] * 2 >= size]
 
 
-def _grams(line: str) -> list[str]:
-    bounded = line[:400]
-    return [bounded[i : i + 3] for i in range(max(1, len(bounded) - 2))] if bounded else []
+def _words(line: str) -> list[str]:
+    return _WORD.findall(line[:_LINE_CHARS])
 
 
-def _fuzzy(path: str, lines: list[str], loose_lines: list[str], loose_wanted: list[str]) -> Place:
+def _fuzzy(
+    path: str, lines: list[str], wanted: list[str], loose_lines: list[str], loose_wanted: list[str]
+) -> Place:
     count = len(loose_wanted)
-    bounded = [line[:400] for line in loose_wanted]
+    bounded = [line[:_LINE_CHARS] for line in loose_wanted]
     scored = sorted(
         (
-            (_similarity([x[:400] for x in loose_lines[s : s + count]], bounded), s)
-            for s in _shortlist(loose_lines, loose_wanted)
+            (_similarity([x[:_LINE_CHARS] for x in loose_lines[s : s + count]], bounded), s)
+            for s in _shortlist(lines, wanted)
         ),
         key=lambda pair: (-pair[0], pair[1]),
     )

@@ -19,7 +19,7 @@ async def patch_apply(
     ] = "",
     edits: Annotated[
         list[dict[str, Any]],
-        Field(description="or line edits: {op: replace|insert|delete, line, end, text, path}, 1-based"),
+        Field(description="or line edits {op: replace|insert|delete, start_line, end_line, text, file}, 1-based"),
     ] = [],  # noqa: B006
     note: Annotated[str, Field(description="what changed and why")] = "",
     dry_run: bool = False,
