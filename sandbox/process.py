@@ -186,8 +186,8 @@ class Child:
         # The supervisor does it, so that a native cancellation of this call cannot stop it half-way.
         self._kill_asked.set()
         with CancelScope(shield=True):
-            ended = await asyncio.shield(self._supervisor)
-        return ended
+            await asyncio.shield(self._supervisor)
+        return self._supervisor.result()
 
     async def _end(self, reason: Reason) -> None:
         if self._reason == "exit" and self._process.returncode is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import anyio
 import click
-
 from cuteforge.kernels.artifacts import Artifacts
 from cuteforge.sandbox.executor import DeviceReport
 from cuteforge.sandbox.local import LocalExecutor, LocalOptions
@@ -14,7 +13,10 @@ from cuteforge.server.config import Settings
 async def report(settings: Settings) -> DeviceReport:
     """Look at the machine; starts nothing that stays."""
     options = LocalOptions(
-        folder=settings.home, cuda_home=settings.cuda_home, cutlass=settings.cutlass_path, bwrap=settings.bwrap
+        folder=settings.home,
+        cuda_home=settings.cuda_home,
+        cutlass=settings.cutlass_path,
+        bwrap=settings.bwrap,
     )
     executor = await LocalExecutor.open(options, Artifacts(settings.home / "artifacts"))
     try:
@@ -38,7 +40,9 @@ def run_doctor(settings: Settings, as_json: bool) -> int:
     click.echo(f"CPU    {found.cpu}, {found.cores} cores")
     for gpu in found.gpus:
         memory = gpu.memory_bytes / 2**30
-        click.echo(f"GPU {gpu.index}  {gpu.name}, {gpu.compute_capability}, {memory:.0f} GiB, driver {gpu.driver}")
+        click.echo(
+            f"GPU {gpu.index}  {gpu.name}, {gpu.compute_capability}, {memory:.0f} GiB, driver {gpu.driver}"
+        )
     for item in found.findings:
         click.echo(f"{'ok     ' if item.ok else 'MISSING'} {item.name}: {item.detail}")
         if item.remedy and not item.ok:

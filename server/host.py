@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
-
 from cuteforge.kernels.errors import CuteforgeError, EnvironmentProblem, InvalidRequest, StoreProblem
 from cuteforge.kernels.policy import NextCall
 from cuteforge.server.config import Settings
@@ -155,9 +154,7 @@ class ServerHost:
         if row.state not in ("queued", "running"):
             return stored_answer(row.id, row.kind, row.state, row.result, row.error)
         if await anyio.to_thread.run_sync(self._owner_is_gone, row.owner):
-            await anyio.to_thread.run_sync(
-                lambda: bench.store.update_job(job_id, state="lost", error=_LOST)
-            )
+            await anyio.to_thread.run_sync(lambda: bench.store.update_job(job_id, state="lost", error=_LOST))
             return stored_answer(row.id, row.kind, "lost", None, _LOST)
         if action == "cancel":
             raise InvalidRequest(

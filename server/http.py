@@ -38,7 +38,9 @@ def serve_http(server: MCPServer[Any], host: str, port: int) -> None:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise click.ClickException(f"{host}:{port} cannot be used: {error.strerror}. Choose another port.") from error
+        raise click.ClickException(
+            f"{host}:{port} cannot be used: {error.strerror}. Choose another port."
+        ) from error
     bound = listener.getsockname()[1]
     app = server.streamable_http_app(
         host=host, transport_security=security(bound), max_request_body_size=MAX_BODY_BYTES

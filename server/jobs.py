@@ -14,7 +14,6 @@ from typing import Literal
 
 import anyio
 import anyio.abc
-
 from cuteforge.kernels.errors import CuteforgeError, DeadlineExceeded
 from cuteforge.server.faults import InternalFault, report_fault
 from cuteforge.tools.answers import Answer
@@ -44,7 +43,9 @@ class Job:
         if self.error is not None:
             raise self.error
         if self.answer is None:
-            raise CuteforgeError(f"Job {self.id} was cancelled.", "Start the work again if it is still needed.")
+            raise CuteforgeError(
+                f"Job {self.id} was cancelled.", "Start the work again if it is still needed."
+            )
         return self.answer
 
 

@@ -31,9 +31,13 @@ class StructuredHandler(logging.Handler):
             structlog.processors.TimeStamper(fmt="iso", utc=True),
         ]
         if sys.stderr.isatty():
-            final: list[Any] = [structlog.dev.ConsoleRenderer()]
+            final: list[Any] = [
+                structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+            ]
         else:
-            final = [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+            # Without local variables: they hold the users' sources.
+            frames = structlog.tracebacks.ExceptionDictTransformer(show_locals=False, max_frames=20)
+            final = [structlog.processors.ExceptionRenderer(frames), structlog.processors.JSONRenderer()]
         stream = logging.StreamHandler(sys.stderr)
         stream.setFormatter(
             structlog.stdlib.ProcessorFormatter(

@@ -6,18 +6,17 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
+from cuteforge.kernels.errors import CuteforgeError
+from cuteforge.server.faults import InternalFault, report_fault
+from cuteforge.server.host import LISTENER, ServerHost
+from cuteforge.tools.answers import Answer
+from cuteforge.tools.catalogue import TOOLS, ToolEntry
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.mcpserver.utilities.func_metadata import func_metadata
 from mcp_types import CallToolResult, ContentBlock, ResourceLink, TextContent, ToolAnnotations
 from pydantic import ValidationError
-
-from cuteforge.kernels.errors import CuteforgeError
-from cuteforge.server.faults import InternalFault, report_fault
-from cuteforge.server.host import LISTENER, ServerHost
-from cuteforge.tools.answers import Answer
-from cuteforge.tools.catalogue import TOOLS, ToolEntry
 
 
 def slim(schema: Any) -> Any:
@@ -34,9 +33,7 @@ def slim(schema: Any) -> Any:
     for key, value in schema.items():
         if key == "properties":
             slimmed[key] = {name: slim(part) for name, part in value.items()}
-        elif key == "title" or (key == "default" and value in ("", None, [], {}, False)):
-            continue
-        elif key == "additionalProperties" and value is True:
+        elif key == "title" or (key == "default" and value in ("", None, [], {}, False)) or (key == "additionalProperties" and value is True):
             continue
         else:
             slimmed[key] = slim(value)
@@ -70,7 +67,9 @@ class ForgeTool(Tool):
         unknown = sorted(set(arguments) - set(known))
         if unknown:
             names = ", ".join(known) or "none"
-            raise ToolError(f"{self.name} has no parameter {', '.join(map(repr, unknown))}. It takes: {names}.")
+            raise ToolError(
+                f"{self.name} has no parameter {', '.join(map(repr, unknown))}. It takes: {names}."
+            )
         try:
             validated = self.fn_metadata.validate_arguments(arguments)
         except ValidationError as error:

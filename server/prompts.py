@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import anyio.to_thread
-from mcp.server.mcpserver import MCPServer
-
 from cuteforge.kernels.errors import CuteforgeError
 from cuteforge.server.host import ServerHost
+from mcp.server.mcpserver import MCPServer
 
 _OPTIMIZE = """Write a fast kernel with Cuteforge.
 
@@ -63,7 +62,9 @@ def register(server: MCPServer[Any], host: ServerHost) -> None:
             if found is not None:
                 texts.append(text(found[1]))
         if not texts:
-            texts.append(f"Nothing has been run yet: call run_correctness(candidate_id={candidate_id}) first.")
+            texts.append(
+                f"Nothing has been run yet: call run_correctness(candidate_id={candidate_id}) first."
+            )
         main = candidate.main_file
         texts.append(f"{main.path}:\n```\n{main.text}\n```")
         return _DEBUG.format(candidate_id=candidate_id, subject="\n".join(texts))

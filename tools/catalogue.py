@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from cuteforge.tools.answers import Answer
 from cuteforge.tools.benchmark import benchmark
-from cuteforge.tools.compile import compile
+from cuteforge.tools.compile import compile_candidate
 from cuteforge.tools.define_task import define_task
 from cuteforge.tools.device_info import device_info
 from cuteforge.tools.history import history
@@ -26,8 +26,8 @@ class ToolEntry(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The tool's name."""
-        return str(getattr(self.function, "__name__", ""))
+        """The tool's name: that of its module."""
+        return self.function.__module__.rpartition(".")[2]
 
     @property
     def description(self) -> str:
@@ -39,7 +39,7 @@ TOOLS: tuple[ToolEntry, ...] = (
     ToolEntry(define_task, "Define a task"),
     ToolEntry(submit_candidate, "Submit a candidate"),
     ToolEntry(patch_apply, "Patch a candidate"),
-    ToolEntry(compile, "Compile"),
+    ToolEntry(compile_candidate, "Compile"),
     ToolEntry(run_correctness, "Check against the reference"),
     ToolEntry(benchmark, "Benchmark"),
     ToolEntry(history, "History of a task"),

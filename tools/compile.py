@@ -6,7 +6,7 @@ from cuteforge.tools.answers import Answer
 from cuteforge.tools.host import Host
 
 
-async def compile(host: Host, candidate_id: str) -> Answer:
+async def compile_candidate(host: Host, candidate_id: str) -> Answer:
     """Compile a candidate: diagnostics at your own lines, or registers, shared memory, spills, stack,
     occupancy and SASS mix of each kernel. Needs no GPU."""
     return await host.run(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
-
 from cuteforge.tools.answers import Answer
 from cuteforge.tools.host import Host
-from cuteforge.tools.submit_candidate import KIND_OF, Then, _silent
+from cuteforge.tools.submit_candidate import KIND_OF, Then
+from cuteforge.tools.work import silent
+from pydantic import Field
 
 
 async def patch_apply(
@@ -19,7 +19,9 @@ async def patch_apply(
     ] = "",
     edits: Annotated[
         list[dict[str, Any]],
-        Field(description="or line edits {op: replace|insert|delete, start_line, end_line, text, file}, 1-based"),
+        Field(
+            description="or line edits {op: replace|insert|delete, start_line, end_line, text, file}, 1-based"
+        ),
     ] = [],  # noqa: B006
     note: Annotated[str, Field(description="what changed and why")] = "",
     dry_run: bool = False,
@@ -38,5 +40,5 @@ async def patch_apply(
         return answer
 
     if then == "none" or dry_run:
-        return await work(await host.workbench(), _silent)
+        return await work(await host.workbench(), silent)
     return await host.run(KIND_OF[then], candidate_id, work)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeVar
 
 import anyio.to_thread
-
 from cuteforge.kernels import policy
 from cuteforge.kernels.artifacts import Artifacts
 from cuteforge.kernels.candidate import Candidate
@@ -132,9 +131,7 @@ class Pipeline:
         """Compile if needed, then judge."""
         task, candidate = await self._load(candidate_id)
         _known_case(task, options.case)
-        compiled, stages = await self._compiled(
-            task, candidate, slice_progress(progress, 0, 0.4, "compile")
-        )
+        compiled, stages = await self._compiled(task, candidate, slice_progress(progress, 0, 0.4, "compile"))
         if not compiled.ok:
             return Outcome(task, candidate, stages, "", policy.after_compile(compiled))
         record = await self._executor.check(
@@ -145,9 +142,7 @@ class Pipeline:
         # A run of one case of several proves nothing about the others.
         if options.case is None or len(task.definition.cases) == 1:
             note = await self._consider_best(task, candidate.id, record, None)
-        return Outcome(
-            task, candidate, stages, note, policy.after_check(record, await self.tree(task.id))
-        )
+        return Outcome(task, candidate, stages, note, policy.after_check(record, await self.tree(task.id)))
 
     async def _participant(self, label: str, candidate_id: str, task: Task) -> Participant | None:
         compiled = await self._latest_compile(candidate_id)

@@ -58,9 +58,7 @@ def task_text(task: Task) -> str:
 
 def diagnostic_text(item: Diagnostic) -> str:
     """One compiler message at its line."""
-    where = "".join(
-        f"{part}:" for part in (item.file, item.line, item.column) if part is not None
-    )
+    where = "".join(f"{part}:" for part in (item.file, item.line, item.column) if part is not None)
     lines = [f"{where} {item.severity}: {shorten(item.message, 500)}".strip()]
     if item.source_line:
         lines.append(f"    {shorten(item.source_line.strip(), 160)}")
@@ -120,9 +118,11 @@ def correctness_text(record: CorrectnessRecord) -> str:
     """Verdict, the first failures with their pattern, and failed integrity checks."""
     lines = [f"{'correct' if record.ok else 'NOT correct'}: {record.summary} ({record.seconds:.1f} s)"]
     failed = [r for r in record.results if not r.ok]
-    lines += [_failure(r) for r in failed[:_MAX_FAILURES]]
-    if len(failed) > _MAX_FAILURES:
-        lines.append(f"… and {len(failed) - _MAX_FAILURES} more failures")
+    # Seeds repeat each other: the first failure of each case and family says more than three of one.
+    distinct = list({(r.case, r.family): r for r in reversed(failed)}.values())[::-1]
+    lines += [_failure(r) for r in distinct[:_MAX_FAILURES]]
+    if len(failed) > len(distinct[:_MAX_FAILURES]):
+        lines.append(f"… and {len(failed) - len(distinct[:_MAX_FAILURES])} more failures")
     for check in record.integrity:
         if check.status == "failed":
             lines.append(f"integrity, {check.name}: {shorten(check.evidence, 300)}")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field
-
 from cuteforge.tools.answers import Answer
 from cuteforge.tools.host import Host
+from pydantic import Field
 
 if TYPE_CHECKING:
     from cuteforge.sandbox.executor import CheckOptions
@@ -28,5 +27,7 @@ async def run_correctness(
         return CheckOptions(seeds=seeds, case=case or None)
 
     return await host.run(
-        "check", candidate_id, lambda bench, progress: bench.run_correctness(candidate_id, options(), progress)
+        "check",
+        candidate_id,
+        lambda bench, progress: bench.run_correctness(candidate_id, options(), progress),
     )

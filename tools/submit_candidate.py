@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, WithJsonSchema
-
 from cuteforge.tools.answers import Answer
 from cuteforge.tools.host import Host, JobKind
+from cuteforge.tools.work import silent
+from pydantic import Field, WithJsonSchema
 
 # One short line of schema instead of a union for each: models send 256 as well as "256".
 Expression = Annotated[str | int, WithJsonSchema({"type": ["string", "integer"]})]
@@ -23,11 +23,15 @@ async def submit_candidate(
     language: Annotated[
         Literal["auto", "cute", "cuda", "cpp", "python"], Field(description="auto: by suffix and includes")
     ] = "auto",
-    function: Annotated[str, Field(description="a __global__ function to launch; else cuteforge_launch")] = "",
+    function: Annotated[
+        str, Field(description="a __global__ function to launch; else cuteforge_launch")
+    ] = "",
     grid: Annotated[list[Expression], Field(description='e.g. ["ceil_div(rows*cols, BLOCK)"]')] = [],  # noqa: B006
     block: list[Expression] = [],  # noqa: B006
     shared_bytes: Annotated[Expression, Field(description="dynamic, an expression")] = "",
-    args: Annotated[list[Expression], Field(description="kernel arguments: tensors, sizes, expressions")] = [],  # noqa: B006
+    args: Annotated[
+        list[Expression], Field(description="kernel arguments: tensors, sizes, expressions")
+    ] = [],  # noqa: B006
     class_name: Annotated[str, Field(description="python: default ModelNew")] = "",
     defines: Annotated[dict[str, Any], Field(description="-D name to value")] = {},  # noqa: B006
     flags: Annotated[list[str], Field(description="extra compiler flags, from an allow-list")] = [],  # noqa: B006
@@ -58,11 +62,7 @@ async def submit_candidate(
     }
     if then == "none":
         bench = await host.workbench()
-        return await bench.submit_candidate(request, then, _silent)
+        return await bench.submit_candidate(request, then, silent)
     return await host.run(
         KIND_OF[then], task_id, lambda bench, progress: bench.submit_candidate(request, then, progress)
     )
-
-
-async def _silent(fraction: float, message: str) -> None:
-    """Storing a candidate has no progress to tell."""

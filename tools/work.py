@@ -10,6 +10,10 @@ import anyio
 Progress = Callable[[float, str], Awaitable[None]]
 
 
+async def silent(fraction: float, message: str) -> None:
+    """A Progress for work that is over before there is any to tell."""
+
+
 class Reporter:
     """The latest progress of one piece of work; `ahead` counts the work before it while it is queued."""
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
-from pydantic import ValidationError
-
 from cuteforge.kernels import policy
 from cuteforge.kernels.artifacts import Artifacts
 from cuteforge.kernels.candidate import BuildOptions, Candidate, SourceFile
@@ -24,58 +22,22 @@ from cuteforge.sandbox.executor import BenchmarkOptions, CheckOptions, Executor,
 from cuteforge.tools import intake, render
 from cuteforge.tools.answers import Answer, Link, shorten
 from cuteforge.tools.pipeline import Outcome, Pipeline, Then, in_thread
+from pydantic import ValidationError
 
-_LANGUAGE_SUFFIXES = {".py": "python", ".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp", ".cu": "cuda"}
-
-
-def detect_contract(source: str) -> str:
-    """`kernelbench` or `function`, by what the source defines at top level."""
-    import ast
-
-    try:
-        body = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = getattr(error, "lineno", None)
-        raise InvalidRequest(
-            f"The reference is not valid Python{f' at line {line}' if line else ''}: {error}.",
-            "Mend the reference source.",
-        ) from error
-    functions = {n.name for n in body if isinstance(n, ast.FunctionDef)}
-    classes = {n.name for n in body if isinstance(n, ast.ClassDef)}
-    assigned = {
-        t.id for n in body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)
-    }
-    if "Model" in classes:
-        if "get_inputs" not in functions | assigned:
-            raise InvalidRequest(
-                "The reference defines `Model` and no `get_inputs`.",
-                "Add `def get_inputs(): return [torch.rand(...)]`, as KernelBench does.",
-            )
-        return "kernelbench"
-    if "reference" in functions | assigned:
-        return "function"
-    raise InvalidRequest(
-        "The reference defines neither `Model` with `get_inputs` nor a function `reference`.",
-        "Write one of the two.",
-    )
-
-
-def guess_language(path: str, text: str) -> str:
-    """A candidate's language by suffix, and by whether it includes CuTe."""
-    language = _LANGUAGE_SUFFIXES.get(Path(path).suffix.lower())
-    if language is None:
-        raise InvalidRequest(
-            f"The language of '{path}' cannot be told from its name.",
-            "Give `language`: cute, cuda, cpp or python.",
-        )
-    return "cute" if language == "cuda" and ("cute/" in text or "cutlass/" in text) else language
+MAX_CANDIDATE_BYTES = 4_000_000
+"""All files of a candidate together; one file may have MAX_SOURCE_BYTES."""
 
 
 class Workbench:
     """One store, one executor, and the folders that input by path may come from."""
 
     def __init__(
-        self, store: Store, artifacts: Artifacts, executor: Executor, roots: Sequence[Path], default_target: str
+        self,
+        store: Store,
+        artifacts: Artifacts,
+        executor: Executor,
+        roots: Sequence[Path],
+        default_target: str,
     ) -> None:
         self.store = store
         self.artifacts = artifacts
@@ -100,7 +62,7 @@ class Workbench:
         intake.decode_source(source.encode("utf-8", "surrogatepass"), "source")
         if not source.strip():
             raise InvalidRequest("The reference source is empty.", "Send the PyTorch reference.")
-        fields.setdefault("contract", detect_contract(source))
+        fields.setdefault("contract", intake.detect_contract(source))
         fields.setdefault("target", self.default_target)
         fields.setdefault("name", Path(path).stem if path else "task")
         try:
@@ -163,8 +125,12 @@ class Workbench:
             files = {real.name: text}
         for name, text in files.items():
             intake.decode_source(str(text).encode("utf-8", "surrogatepass"), name)
-        first = next(iter(files))
-        language = fields.pop("language", None) or guess_language(first, files[first])
+        if sum(len(text) for text in files.values()) > MAX_CANDIDATE_BYTES:
+            raise InvalidRequest(
+                f"The files have more than {MAX_CANDIDATE_BYTES // 1_000_000} MB together.",
+                "Send only the kernel's own sources.",
+            )
+        language = fields.pop("language", None) or intake.guess_language(files, task.definition.target)
         entry = {key: fields.pop(key) for key in _ENTRY_FIELDS if key in fields}
         build = {key: fields.pop(key) for key in ("defines", "flags", "arch") if key in fields}
         try:
@@ -296,9 +262,7 @@ class Workbench:
         if outcome.best_note:
             texts.append(outcome.best_note)
             data["best"] = outcome.best_note
-        return Answer(
-            ok=outcome.ok, text="\n".join(texts), data=data, links=tuple(links), next=outcome.next
-        )
+        return Answer(ok=outcome.ok, text="\n".join(texts), data=data, links=tuple(links), next=outcome.next)
 
     async def history(self, task_id: str | None, action: str, candidate_id: str | None = None) -> Answer:
         """Show, export, or check out. Without a task id the stored tasks are listed."""
@@ -327,18 +291,20 @@ class Workbench:
                 ok=True,
                 text=text,
                 data={"artifact": exported},
-                links=(
-                    Link(uri=f"task://{task.id}/export", name="export", mime_type="application/json"),
-                ),
+                links=(Link(uri=f"task://{task.id}/export", name="export", mime_type="application/json"),),
             )
         stage = policy.phase(tree, task.card.workload)
         base = tree.checked_out or tree.best_id or (tree.rows[-1].id if tree.rows else None)
-        steps = policy.after_task(task.id, ()) if base is None else (
-            NextCall(
-                tool="patch_apply",
-                reason="continue from here with one change",
-                arguments={"candidate_id": base, "then": "evaluate"},
-            ),
+        steps = (
+            policy.after_task(task.id, ())
+            if base is None
+            else (
+                NextCall(
+                    tool="patch_apply",
+                    reason="continue from here with one change",
+                    arguments={"candidate_id": base, "then": "evaluate"},
+                ),
+            )
         )
         return Answer(
             ok=True,
@@ -381,7 +347,10 @@ class Workbench:
     async def device_info(self) -> Answer:
         """What this machine can do."""
         report = await self.executor.describe()
-        lines = [f"cpu: {report.cpu}, {report.cores} cores"]
+        lines = [
+            f"default target: {self.default_target}; paths are read under {', '.join(map(str, self.roots))}",
+            f"cpu: {report.cpu}, {report.cores} cores",
+        ]
         lines += [
             f"gpu {g.index}: {g.name}, compute capability {g.compute_capability}, "
             f"{g.memory_bytes / 2**30:.0f} GiB, driver {g.driver}"
@@ -389,11 +358,13 @@ class Workbench:
         ]
         for item in report.findings:
             remedy = f" -> {item.remedy}" if item.remedy and not item.ok else ""
-            lines.append(f"{'ok     ' if item.ok else 'missing'} {item.name}: {shorten(item.detail, 160)}{remedy}")
+            lines.append(
+                f"{'ok     ' if item.ok else 'missing'} {item.name}: {shorten(item.detail, 160)}{remedy}"
+            )
         return Answer(
             ok=True,
             text="\n".join(lines),
-            data=report.model_dump(mode="json"),
+            data={"default_target": self.default_target, **report.model_dump(mode="json")},
             links=(Link(uri="device://info", name="device report", mime_type="application/json"),),
         )
 
@@ -456,9 +427,7 @@ def _brief_correctness(record: CorrectnessRecord) -> dict[str, Any]:
         "ok": record.ok,
         "summary": record.summary,
         "checks": len(record.results),
-        "failures": [
-            r.model_dump(mode="json", exclude_none=True, exclude={"seed"}) for r in failed[:3]
-        ],
+        "failures": [r.model_dump(mode="json", exclude_none=True, exclude={"seed"}) for r in failed[:3]],
         "integrity": {c.name: c.status for c in record.integrity},
         "seconds": round(record.seconds, 3),
     }
