@@ -80,7 +80,8 @@ def register(server: MCPServer[Any], host: ServerHost) -> None:
             raise _refused(error) from error
         return text
 
-    @server.completion()
+    # The SDK's decorator has no annotations.
+    @server.completion()  # type: ignore[no-untyped-call, untyped-decorator]
     async def complete(
         ref: PromptReference | ResourceTemplateReference, argument: CompletionArgument, context: object
     ) -> Completion | None:
