@@ -175,6 +175,19 @@ def _spans(positions: Sequence[int], extent: int, what: str) -> str | None:
     return f"{count} of {extent} {what}, first {', '.join(map(str, positions[:6]))}"
 
 
+def _axes(mask: torch.Tensor) -> list[str]:
+    """What a mask says along its last two axes, for each axis that it does not fill."""
+    found: list[str] = []
+    for back, what in enumerate(["columns", "rows"] if mask.dim() >= 2 else ["elements"]):
+        axis = mask.dim() - 1 - back
+        others = [d for d in range(mask.dim()) if d != axis]
+        along = mask.any(dim=others) if others else mask
+        text = _spans(along.nonzero().view(-1).tolist(), along.numel(), what)
+        if text:
+            found.append(text)
+    return found
+
+
 def patterns(
     mask: torch.Tensor,
     out: torch.Tensor,
@@ -188,17 +201,12 @@ def patterns(
         count = int((unwritten.view(mask.shape) & mask).sum())
         if count:
             share = "all" if count == wrong else f"{count} of {wrong}"
-            found.append(f"never written: {share} wrong elements still hold the poison")
+            places = _axes(unwritten.view(mask.shape))
+            where = f" ({'; '.join(places)})" if places else ""
+            found.append(f"never written: {share} wrong elements still hold the poison{where}")
     if wrong == mask.numel():
         found.append("every element is wrong")
-    axes = ["columns", "rows"] if mask.dim() >= 2 else ["elements"]
-    for back, what in enumerate(axes):
-        axis = mask.dim() - 1 - back
-        others = [d for d in range(mask.dim()) if d != axis]
-        along = mask.any(dim=others) if others else mask
-        text = _spans(along.nonzero().view(-1).tolist(), along.numel(), what)
-        if text:
-            found.append(text)
+    found += _axes(mask)
     if not out.is_floating_point():
         return found
     bad_out, bad_true = out.reshape(-1)[mask.view(-1)].double(), oracle.reshape(-1)[mask.view(-1)].double()

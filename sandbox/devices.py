@@ -10,6 +10,7 @@ import platform
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 from cuteforge.sandbox.executor import Gpu
@@ -117,11 +118,12 @@ def foreign_load(gpu: Gpu | None) -> list[str]:
     """What else keeps the device busy right now, as remarks on a measurement; empty when it is quiet.
 
     For a GPU: its compute processes and active throttling as `nvidia-smi` reports them, taken before this
-    server's own processes touch it. For the CPU: a load average above half of the processors.
+    server's own processes touch it. For the CPU: more threads running than half of the processors (a load average would still hold what has
+    just ended).
     """
     if gpu is None:
-        load = os.getloadavg()[0]
-        return [f"load average {load:.1f} on {cores()} cores before the run"] if load > cores() / 2 else []
+        running = _running_threads()
+        return [f"{running} other thread(s) running on {cores()} cores"] if running > cores() / 2 else []
     remarks: list[str] = []
     others = _smi(gpu, "--query-compute-apps=pid,used_memory")
     if others:
@@ -132,6 +134,16 @@ def foreign_load(gpu: Gpu | None) -> list[str]:
         if mask & 0xE8:
             remarks.append(f"the GPU is throttling (reasons {row[0]})")
     return remarks
+
+
+def _running_threads() -> int:
+    """Runnable threads besides this one: the median of a few looks."""
+    looks: list[int] = []
+    for _ in range(5):
+        with open("/proc/loadavg") as stream:
+            looks.append(int(stream.read().split()[3].partition("/")[0]) - 1)
+        time.sleep(0.02)
+    return sorted(looks)[len(looks) // 2]
 
 
 def _smi(gpu: Gpu, query: str) -> list[list[str]]:

@@ -172,7 +172,7 @@ class LocalExecutor:
         gpu = self._gpus[0] if definition.target == "cuda" and self._gpus else None
         workers: list[Worker] = []
         async with evaluation.ending(workers):
-            judge = await self._pool(gpu).take()
+            judge = await self._pool(gpu).take(refill=False)
             workers.append(judge)
             message = {
                 "role": "derive",
@@ -181,6 +181,7 @@ class LocalExecutor:
             }
             await evaluation.order(judge, message, [])
             verdict = await evaluation.judgement(judge, _DERIVE_TIMEOUT_S, progress, "Deriving the task")
+        self._pool(gpu).warm_up()
         return SpecCard.model_validate(verdict.answer["card"])
 
     async def compile(
@@ -197,7 +198,6 @@ class LocalExecutor:
         compiled: CompileRecord,
         gpu: Gpu | None,
         link_fd: int,
-        refill: bool = True,
     ) -> Worker:
         """A process that has its order to load the candidate; consumes `link_fd`."""
         if compiled.artifact is None:
@@ -205,7 +205,7 @@ class LocalExecutor:
             raise EnvironmentProblem("The compiled artefact is missing.", "Compile the candidate again.")
         fds = [link_fd, evaluation.open_artefact(self._artifacts.path(compiled.artifact))]
         if candidate.language == "python":
-            worker = await self._pool(gpu).take(refill)
+            worker = await self._pool(gpu).take(refill=False)
             config: dict[str, Any] = evaluation.python_config(task, candidate)
             await evaluation.order(worker, {"role": "candidate", "config": config}, fds)
             return worker
@@ -229,9 +229,10 @@ class LocalExecutor:
         workers: list[Worker] = []
         async with evaluation.ending(workers), self._lease(gpu, False, progress):
             judge_fd, candidate_fd = evaluation.link_pair()
+            # The next spare starts when this run is over: its imports would slow it down.
             worker = await self._start_candidate(task, candidate, compiled, gpu, candidate_fd)
             workers.append(worker)
-            judge = await self._pool(gpu).take()
+            judge = await self._pool(gpu).take(refill=False)
             workers.append(judge)
             message = {
                 "role": "check",
@@ -244,6 +245,7 @@ class LocalExecutor:
             await evaluation.order(judge, message, [judge_fd])
             verdict = await evaluation.judgement(judge, options.timeout_s, progress, "The correctness run")
             ending, tail = await evaluation.how_it_ended(worker)
+        self._pool(gpu).warm_up()
         answer = verdict.answer
         if ending:
             _explain(answer, ending)
@@ -272,13 +274,16 @@ class LocalExecutor:
         workers: list[Worker] = []
         async with evaluation.ending(workers), self._lease(gpu, True, progress):
             pool = self._pool(gpu)
+            await pool.settle()
+            # Before our own processes touch the device.
+            noise = await anyio.to_thread.run_sync(devices.foreign_load, gpu)
             links: list[int] = []
             for participant in participants:
                 judge_fd, candidate_fd = evaluation.link_pair()
                 links.append(judge_fd)
                 workers.append(
                     await self._start_candidate(
-                        task, participant.candidate, participant.compiled, gpu, candidate_fd, refill=False
+                        task, participant.candidate, participant.compiled, gpu, candidate_fd
                     )
                 )
             judge = await pool.take(refill=False)
@@ -296,8 +301,6 @@ class LocalExecutor:
                 "budget_s": options.budget_s,
                 "call_timeout_s": min(self._options.call_timeout_s, options.timeout_s / 2),
             }
-            await pool.settle()
-            noise = await anyio.to_thread.run_sync(devices.foreign_load, gpu)
             await evaluation.order(judge, message, links)
             verdict = await evaluation.judgement(judge, options.timeout_s, progress, "The benchmark")
             ending, _ = await evaluation.how_it_ended(workers[0])

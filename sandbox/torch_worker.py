@@ -76,15 +76,9 @@ _JUDGEMENTS = {"derive": _judge_derive, "check": _judge_check, "benchmark": _jud
 
 def _preload() -> None:
     """Import what every judge needs, so that waiting pays for it and not the request."""
-    import torch.utils.flop_counter
-    from torch._subclasses import fake_tensor
+    from cuteforge.sandbox import judge_benchmark, judge_check
 
-    from cuteforge.sandbox import derive, judge_benchmark, judge_check
-
-    del fake_tensor, derive, judge_benchmark, judge_check
-    # The first fake tensor loads the meta kernels.
-    with torch._subclasses.fake_tensor.FakeTensorMode():
-        torch.zeros(2, 2).softmax(1)
+    del judge_benchmark, judge_check
 
 
 def _provenance(order: dict[str, Any]) -> dict[str, Any]:

@@ -86,9 +86,13 @@ def serve(
 
 
 def _require_sandbox(settings: Settings, allow_weaker: bool) -> None:
+    from cuteforge.kernels.errors import EnvironmentProblem
     from cuteforge.sandbox.bubblewrap import probe
 
-    status = probe(settings.bwrap)
+    try:
+        status = probe(settings.bwrap)
+    except EnvironmentProblem as error:
+        raise click.ClickException(error.explain()) from error
     if status.kind == "none" and not allow_weaker:
         raise click.ClickException(
             f"HTTP service is refused: candidates cannot be isolated here ({status.detail}). {status.remedy} "

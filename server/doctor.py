@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import click
 from cuteforge.kernels.artifacts import Artifacts
+from cuteforge.kernels.errors import CuteforgeError
 from cuteforge.sandbox.executor import DeviceReport
 from cuteforge.sandbox.local import LocalExecutor, LocalOptions
 from cuteforge.server.config import Settings
@@ -32,8 +33,11 @@ def works(found: DeviceReport) -> bool:
 
 
 def run_doctor(settings: Settings, as_json: bool) -> int:
-    """Print the report; 0 if the main job works here, else 1."""
-    found = anyio.run(report, settings)
+    """Print the report; 0 if the main job works here, else 1. ClickException for a setting that is wrong."""
+    try:
+        found = anyio.run(report, settings)
+    except CuteforgeError as error:
+        raise click.ClickException(error.explain()) from error
     if as_json:
         click.echo(found.model_dump_json(indent=1))
         return 0 if works(found) else 1

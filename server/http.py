@@ -36,6 +36,8 @@ def serve_http(server: MCPServer[Any], host: str, port: int) -> None:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        # Before the address is announced: connections wait in the backlog until the server takes them.
+        listener.listen(128)
     except OSError as error:
         listener.close()
         raise click.ClickException(

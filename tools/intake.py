@@ -143,8 +143,9 @@ def validation_text(error: ValidationError) -> str:
     """A pydantic error as one short sentence for a model, without the rejected values."""
     parts: list[str] = []
     for item in error.errors(include_url=False, include_input=False)[:4]:
-        where = ".".join(str(p) for p in item["loc"]) or "request"
-        parts.append(f"{where}: {item['msg']}")
+        where = ".".join(str(p) for p in item["loc"])
+        said = item["msg"].removeprefix("Value error, ")
+        parts.append(f"{where}: {said}" if where else said)
     left = error.error_count() - len(parts)
     return "; ".join(parts) + (f"; and {left} more" if left > 0 else "")
 

@@ -5,7 +5,7 @@
 
 using namespace cute;
 
-namespace {
+namespace row_softmax {
 
 constexpr int kThreads = 128;
 constexpr int kStep = 8;
@@ -43,11 +43,11 @@ __global__ void softmax_kernel(const float* x, float* out, int64_t rows, int64_t
   }
 }
 
-}  // namespace
+}  // namespace row_softmax
 
 extern "C" int cuteforge_launch(const float* x, float* out, int64_t rows, int64_t cols, cudaStream_t stream) {
   if (rows == 0 || cols == 0) return 0;
   const int64_t blocks = rows < 0x7fffffff ? rows : 0x7fffffff;
-  softmax_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(x, out, rows, cols);
+  row_softmax::softmax_kernel<<<static_cast<unsigned>(blocks), row_softmax::kThreads, 0, stream>>>(x, out, rows, cols);
   return cudaGetLastError();
 }
