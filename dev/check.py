@@ -53,7 +53,7 @@ def main() -> int:
     python = sys.executable
     results = {
         "types": run("types (mypy --strict)", python, "-m", "mypy", "-p", "cuteforge"),
-        "imports": run("import direction", "lint-imports", "--no-cache"),
+        "imports": run("import direction", str(Path(python).with_name("lint-imports")), "--no-cache"),
         "start-up": start_up_is_light(),
     }
     failed = [name for name, ok in results.items() if not ok]

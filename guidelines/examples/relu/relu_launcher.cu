@@ -9,6 +9,9 @@ using namespace cute;
 #define VECTORS 4
 #endif
 
+// Unlike fmaxf, keeps NaN, as torch.relu does.
+__device__ float rectified(float value) { return value < 0.0f ? 0.0f : value; }
+
 __global__ void relu(const float* x, float* out, int64_t n) {
   const int64_t vectors = n / 4;
   auto layout = make_layout(make_shape(_4{}, vectors), make_stride(_1{}, _4{}));
@@ -28,12 +31,12 @@ __global__ void relu(const float* x, float* out, int64_t n) {
     const int64_t v = first + int64_t(j) * blockDim.x;
     if (v < vectors) {
       CUTE_UNROLL
-      for (int e = 0; e < 4; ++e) held(e, j) = fmaxf(held(e, j), 0.0f);
+      for (int e = 0; e < 4; ++e) held(e, j) = rectified(held(e, j));
       copy(Copy{}, held(_, j), gOut(_, v));
     }
   }
   const int64_t tail = vectors * 4 + threadIdx.x;
-  if (blockIdx.x == 0 && tail < n) out[tail] = fmaxf(x[tail], 0.0f);
+  if (blockIdx.x == 0 && tail < n) out[tail] = rectified(x[tail]);
 }
 
 extern "C" int cuteforge_launch(const float* x, float* out, int64_t rows, int64_t cols, cudaStream_t stream) {

@@ -6,9 +6,8 @@
 
 namespace {
 
-constexpr int64_t kStep = 8;
-
 void softmax_row(const float* x, float* out, int64_t cols) {
+  constexpr int64_t kStep = 8;
   const int64_t end = cols - cols % kStep;
   float largest = -INFINITY;
   for (int64_t i = 0; i < cols; ++i) largest = std::max(largest, x[i]);

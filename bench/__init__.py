@@ -1,0 +1,1 @@
+"""Measurements: each module has `measure()`; `python -m bench.run` records all that can run here."""
