@@ -72,7 +72,9 @@ async def _measure(calls: int) -> dict[str, float]:
                         (await call("submit_candidate", task_id=task_id, files=files))["candidate_id"]
                     )
                 elif kind == 1:
-                    patch = f"<<<<<<< SEARCH\n  return 0;\n=======\n  // {number}\n  return 0;\n>>>>>>> REPLACE\n"
+                    patch = (
+                        f"<<<<<<< SEARCH\n  return 0;\n=======\n  // {number}\n  return 0;\n>>>>>>> REPLACE\n"
+                    )
                     await call("patch_apply", candidate_id=candidate, patch=patch)
                 elif kind == 2:
                     await call("history", task_id=task_id)

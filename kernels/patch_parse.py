@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass, field
 from typing import Literal
@@ -9,32 +10,37 @@ from typing import Literal
 from cuteforge.kernels.candidate import check_relative_path
 from cuteforge.kernels.errors import PatchRefused
 
-_HUNK = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
-_SEARCH = re.compile(r"^<{5,9} ?SEARCH\s*$")
-_MIDDLE = re.compile(r"^={5,9}\s*$")
-_REPLACE = re.compile(r"^>{5,9} ?REPLACE\s*$")
+_HUNK = re.compile(r"^@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+_MODE = re.compile(r"^(?:new file mode (?!100644$)|deleted file mode 1[26]0000|index \S+ 1[26]0000)")
+_VERSION = re.compile(r"^\d+\.\d+")
+_PREFIXES = {("a", "b"), ("i", "w"), ("c", "i"), ("c", "w"), ("o", "w")}
 _REFUSED_HEADERS = {
     "rename from": "renames files",
     "rename to": "renames files",
     "copy from": "copies files",
+    "copy to": "copies files",
     "old mode": "changes file modes",
     "new mode": "changes file modes",
     "GIT binary patch": "is binary",
     "Binary files": "is binary",
+    "*** Begin Patch": "is in the `*** Begin Patch` notation",
 }
+_DIFFED_LINES = 200
 
 
 @dataclass
 class Change:
     """Replace one run of lines by another. Lines are without their ends.
 
-    `at` is the 0-based line where a diff claims it; `before` may be empty (pure insertion), and then `at`
-    is the only thing that says where. `ends` is False where the diff marks the new text as having no
-    newline at the end of the file, None where it says nothing.
+    `kept` pairs the lines that stay: index in `before`, index in `after`. `at` is the number of lines before
+    a pure insertion of a diff (`before` empty), the only thing that says where it goes. `ends` is False where
+    the diff marks the new text as having no newline at the end of the file, True where it marks only the old
+    text so, None where it says nothing.
     """
 
     before: list[str]
     after: list[str]
+    kept: list[tuple[int, int]] = field(default_factory=list)
     at: int | None = None
     ends: bool | None = None
 
@@ -56,36 +62,25 @@ def split_lines(text: str) -> list[str]:
     return [line[:-1] if line.endswith("\r") else line for line in lines]
 
 
-def parse(patch: str) -> list[FileChange]:
-    """A patch in either notation.
+def common_lines(before: list[str], after: list[str]) -> list[tuple[int, int]]:
+    """Pairs of indices of the lines that both have, in order.
 
-    Raises:
-        PatchRefused: it is in neither, or asks for what is never done (renames, modes, binary).
+    Equal lines at both ends are always found; between them only up to 200 lines are compared, so that a
+    large replacement takes no quadratic time.
     """
-    lines = _without_fence(split_lines(patch))
-    if any(_SEARCH.match(line) for line in lines):
-        return _parse_blocks(lines)
-    if any(_HUNK.match(line) or line.startswith("@@") for line in lines):
-        return _parse_unified(lines)
-    for line in lines:
-        _refuse_header(line)
-    raise PatchRefused(
-        "The patch is neither a unified diff (`@@` hunks) nor SEARCH/REPLACE blocks.",
-        "Send one of the two, or `edits` by line number.",
-    )
-
-
-def _without_fence(lines: list[str]) -> list[str]:
-    fences = [i for i, line in enumerate(lines) if line.startswith("```")]
-    if len(fences) == 2 and not any(line.strip() for line in lines[: fences[0]] + lines[fences[1] + 1 :]):
-        return lines[fences[0] + 1 : fences[1]]
-    return lines
-
-
-def _refuse_header(line: str) -> None:
-    for start, what in _REFUSED_HEADERS.items():
-        if line.startswith(start):
-            raise PatchRefused(f"The patch {what} ('{line[:80]}').", "Send only changes of text.")
+    low, limit = 0, min(len(before), len(after))
+    while low < limit and before[low] == after[low]:
+        low += 1
+    high = 0
+    while high < limit - low and before[-1 - high] == after[-1 - high]:
+        high += 1
+    pairs = [(i, i) for i in range(low)]
+    old, new = before[low : len(before) - high], after[low : len(after) - high]
+    if len(old) <= _DIFFED_LINES and len(new) <= _DIFFED_LINES:
+        matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+        for block in matcher.get_matching_blocks():
+            pairs += [(low + block.a + i, low + block.b + i) for i in range(block.size)]
+    return pairs + [(len(before) - i, len(after) - i) for i in range(high, 0, -1)]
 
 
 def checked_path(path: str) -> str:
@@ -93,82 +88,134 @@ def checked_path(path: str) -> str:
     try:
         return check_relative_path(path)
     except ValueError as error:
-        raise PatchRefused(f"The patch names a path that may not be used: {error}.", "Name the file itself.") from error
+        raise PatchRefused(
+            f"The patch names a path that may not be used: {error}.", "Name the file itself."
+        ) from error
 
 
-def _diff_path(line: str) -> str | None:
-    path = line[4:].split("\t")[0].strip()
-    if path == "/dev/null":
-        return None
-    return re.sub(r"^[ab]/", "", path)
+def refuse_header(line: str) -> None:
+    """Raise PatchRefused for a header of a diff that asks for what is never done."""
+    if _MODE.match(line):
+        raise PatchRefused(
+            f"The patch makes something else than a plain file ('{line[:80]}').", "Send only text."
+        )
+    for start, what in _REFUSED_HEADERS.items():
+        if line.startswith(start):
+            raise PatchRefused(
+                f"The patch {what} ('{line[:80]}').",
+                "Send changes of text, as a unified diff or SEARCH/REPLACE blocks.",
+            )
 
 
-def _parse_unified(lines: list[str]) -> list[FileChange]:
+def _is_header(lines: list[str], index: int) -> bool:
+    following = lines[index + 1] if index + 1 < len(lines) else ""
+    return lines[index].startswith("--- ") and following.startswith("+++ ")
+
+
+def parse_unified(lines: list[str]) -> list[FileChange]:
+    """A unified diff, with or without git's headers, in Markdown fences or with prose around it.
+
+    Raises:
+        PatchRefused: a part of it would be left out, or it asks for what is never done.
+    """
     found: list[FileChange] = []
+    unnamed: str | None = None
+    fenced = False
     index = 0
     while index < len(lines):
         line = lines[index]
-        if not line.startswith("@@"):
-            _refuse_header(line)
-        is_header = line.startswith("--- ") and index + 1 < len(lines) and lines[index + 1].startswith("+++ ")
-        if is_header:
-            found.append(_file_of(_diff_path(line), _diff_path(lines[index + 1])))
-            index += 2
-        elif line.startswith("@@"):
+        waiting = bool(found) and not found[-1].changes
+        if line.startswith("@@"):
+            if unnamed is not None:
+                raise PatchRefused(
+                    f"'{unnamed[:80]}' has a hunk and no `---` and `+++` lines.", "Name the file in them."
+                )
             if not found:
                 found.append(FileChange(None))
-            change, index = _parse_hunk(lines, index)
+            change, index = _parse_hunk(lines, index, fenced)
             found[-1].changes.append(change)
-        else:
-            index += 1
-    if not any(f.changes for f in found):
-        raise PatchRefused("The patch has no hunks.", "Send at least one `@@` hunk.")
-    return [f for f in found if f.changes]
+            continue
+        if _is_header(lines, index):
+            if waiting:
+                raise _no_hunks(found[-1].path)
+            found.append(_file_of(line, lines[index + 1]))
+            unnamed = None
+            index += 2
+            continue
+        refuse_header(line)
+        if line.startswith("diff --git "):
+            if unnamed is not None:
+                raise _no_hunks(unnamed)
+            unnamed = line
+        elif line.startswith("```"):
+            fenced = not fenced
+        elif waiting and line.startswith(("+", "-")):
+            raise PatchRefused(f"A change stands before its `@@` line: '{line[:80]}'.", "Start a hunk with `@@`.")
+        elif line.startswith(("--- ", "+++ ")) and lines[index + 1 : index + 2] and lines[index + 1][:2] == "@@":
+            raise PatchRefused(f"'{line[:80]}' stands alone.", "Name the file in a `---` and a `+++` line.")
+        index += 1
+    if unnamed is not None:
+        raise _no_hunks(unnamed)
+    if not found or not found[-1].changes:
+        raise _no_hunks(found[-1].path if found else None)
+    return found
 
 
-def _file_of(old: str | None, new: str | None) -> FileChange:
-    if old is None and new is None:
+def _no_hunks(what: str | None) -> PatchRefused:
+    where = f" for '{what[:80]}'" if what else ""
+    return PatchRefused(f"The patch has no hunks{where}.", "Send at least one `@@` hunk for each file.")
+
+
+def _file_of(old_line: str, new_line: str) -> FileChange:
+    old, new = (line[4:].split("\t")[0].strip() for line in (old_line, new_line))
+    if old == new == "/dev/null":
         raise PatchRefused("The patch names no file.", "Name the file after `+++`.")
-    if old is not None and new is not None and old != new:
+    if old == "/dev/null":
+        return FileChange(checked_path(re.sub(r"^[ab]/", "", new)), "create")
+    if new == "/dev/null":
+        return FileChange(checked_path(re.sub(r"^[ab]/", "", old)), "delete")
+    if (old[:1], new[:1]) in _PREFIXES and old[1:2] == new[1:2] == "/":
+        old, new = old[2:], new[2:]
+    checked_path(old)
+    checked_path(new)
+    if old != new:
         raise PatchRefused(
             f"The patch renames '{old[:80]}' to '{new[:80]}'.", "Change files under their own names."
         )
-    kind: Literal["modify", "create", "delete"] = "create" if old is None else "delete" if new is None else "modify"
-    return FileChange(checked_path(new if new is not None else old or ""), kind)
+    return FileChange(new)
 
 
-def _starts_next(lines: list[str], index: int) -> bool:
+def _hunk_ends(lines: list[str], index: int, fenced: bool) -> bool:
     line = lines[index]
-    if line.startswith(("@@", "diff --git ", "index ")):
+    if line.startswith(("@@", "diff --git ", "index ")) or (fenced and line.startswith("```")):
         return True
-    following = lines[index + 1] if index + 1 < len(lines) else ""
-    return line.startswith("--- ") and following.startswith("+++ ")
+    if line.rstrip() == "--" and len(lines) - index <= 4:
+        # The signature of `git format-patch`: two dashes and git's version.
+        return index + 1 < len(lines) and bool(_VERSION.match(lines[index + 1]))
+    return _is_header(lines, index) and index + 2 < len(lines) and lines[index + 2].startswith("@@")
 
 
-def _parse_hunk(lines: list[str], index: int) -> tuple[Change, int]:
+def _parse_hunk(lines: list[str], index: int, fenced: bool) -> tuple[Change, int]:
     """One hunk. Its body decides, never its counts: models miscount."""
+    if lines[index].startswith("@@@"):
+        raise PatchRefused("The patch is a combined diff (`@@@`).", "Send a diff against the current text.")
     header = _HUNK.match(lines[index])
-    claimed = int(header[1]) if header else None
-    old_count = int(header[2]) if header and header[2] is not None else 1
     index += 1
     change = Change([], [])
     last = " "
     blanks = 0
-    while index < len(lines) and not _starts_next(lines, index):
+    while index < len(lines) and not _hunk_ends(lines, index, fenced):
         line = lines[index]
         if line == "":
             # A blank context line that lost its leading space, unless it ends the hunk.
             blanks += 1
         elif line[0] in " -+":
-            change.before += [""] * blanks
-            change.after += [""] * blanks
+            for _ in range(blanks):
+                _add(change, " ", "")
             blanks = 0
             last = line[0]
-            if line[0] != "+":
-                change.before.append(line[1:])
-            if line[0] != "-":
-                change.after.append(line[1:])
-        elif line.startswith("\\"):
+            _add(change, last, line[1:])
+        elif line[0] == "\\":
             if last != "-":
                 change.ends = False
             elif change.ends is None:
@@ -179,40 +226,18 @@ def _parse_hunk(lines: list[str], index: int) -> tuple[Change, int]:
                 "Give every line of a hunk its marker.",
             )
         index += 1
-    if change.before == change.after and change.ends is None:
-        raise PatchRefused("A hunk changes nothing.", "Send only hunks with `-` or `+` lines.")
-    if claimed is not None:
-        # `@@ -N,0` inserts after line N.
-        change.at = claimed if not change.before and old_count == 0 else max(claimed - 1, 0)
+    if change.before == change.after and change.ends is not True:
+        raise PatchRefused("A hunk changes nothing.", "Send only hunks with `-` or `+` lines that differ.")
+    # `@@ -N,0` inserts after line N. Without context, any other count shows that context was forgotten.
+    if header and header[2] is not None and int(header[2]) == 0 and not change.before:
+        change.at = int(header[1])
     return change, index
 
 
-def _parse_blocks(lines: list[str]) -> list[FileChange]:
-    found: list[FileChange] = []
-    index, name = 0, None
-    while index < len(lines):
-        line = lines[index]
-        if not _SEARCH.match(line):
-            stripped = line.strip().strip("`*").strip()
-            looks_like_path = re.fullmatch(r"[\w./+-]+\.\w+:?", stripped)
-            if looks_like_path:
-                name = checked_path(stripped.rstrip(":"))
-            index += 1
-            continue
-        middle = next((i for i in range(index + 1, len(lines)) if _MIDDLE.match(lines[i])), None)
-        end = None
-        if middle is not None:
-            end = next((i for i in range(middle + 1, len(lines)) if _REPLACE.match(lines[i])), None)
-        if middle is None or end is None:
-            raise PatchRefused(
-                "A SEARCH block is not closed.", "Write `<<<<<<< SEARCH`, `=======` and `>>>>>>> REPLACE`."
-            )
-        change = Change(lines[index + 1 : middle], lines[middle + 1 : end])
-        if change.before == change.after:
-            raise PatchRefused("A SEARCH/REPLACE block changes nothing.", "Make the two parts differ.")
-        if found and found[-1].path == name:
-            found[-1].changes.append(change)
-        else:
-            found.append(FileChange(name, changes=[change]))
-        index = end + 1
-    return found
+def _add(change: Change, mark: str, text: str) -> None:
+    if mark == " ":
+        change.kept.append((len(change.before), len(change.after)))
+    if mark != "+":
+        change.before.append(text)
+    if mark != "-":
+        change.after.append(text)

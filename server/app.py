@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
+from mcp.server.mcpserver import MCPServer
+
 from cuteforge.server import prompts, resources
 from cuteforge.server.config import Settings
 from cuteforge.server.host import ServerHost
 from cuteforge.server.logging import configure
 from cuteforge.server.mcp_tools import tools
-from mcp.server.mcpserver import MCPServer
 
 INSTRUCTIONS = (
     "Cuteforge compiles, checks and benchmarks GPU (CuTe, CUDA, Triton) and CPU kernels on this machine. The "

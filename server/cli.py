@@ -17,8 +17,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def _settings(home: Path | None = None, roots: tuple[Path, ...] = (), **changes: Any) -> Settings:
-    from cuteforge.server.config import Settings
     from pydantic import ValidationError
+
+    from cuteforge.server.config import Settings
 
     given: dict[str, Any] = {key: value for key, value in changes.items() if value is not None}
     if home is not None:

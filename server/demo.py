@@ -15,7 +15,6 @@ import click
 
 from cuteforge.kernels.patch import PatchRequest, apply_patch
 
-_EXAMPLE = Path(__file__).resolve().parent.parent / "guidelines" / "examples" / "softmax"
 # Large enough that a GPU is measured and not its launch overhead; the ragged case has the tail bug.
 _CUDA_CASES = [
     {"name": "even", "sizes": {"rows": 16384, "cols": 4096}},
@@ -35,11 +34,7 @@ def example_folder() -> Path:
     """Where the softmax example lies, in a clone and in an installed package."""
     import cuteforge.guidelines
 
-    for folder in cuteforge.guidelines.__path__:
-        place = Path(folder) / "examples" / "softmax"
-        if place.is_dir():
-            return place
-    return _EXAMPLE
+    return Path(cuteforge.guidelines.__path__[0]) / "examples" / "softmax"
 
 
 class Narrator:
@@ -116,6 +111,14 @@ def _expect(condition: bool, what: str) -> None:
         raise DemoFailed(what)
 
 
+def _stage(answer: dict[str, Any], name: str) -> dict[str, Any]:
+    """One stage of an answer; DemoFailed if the chain ended before it."""
+    found: dict[str, Any] | None = answer.get(name)
+    if found is None:
+        raise DemoFailed(f"there was no {name} stage")
+    return found
+
+
 async def _loop(tell: Narrator, target: str, fast: bool) -> str:
     """The loop on one target; returns a closing line."""
     folder = example_folder()
@@ -139,7 +142,7 @@ async def _loop(tell: Narrator, target: str, fast: bool) -> str:
         note="first version",
         then="check",
     )
-    _expect(not first["correctness"]["ok"], "the planted bug was not found")
+    _expect(not _stage(first, "correctness")["ok"], "the planted bug was not found")
     fixed = await tell.call(
         "The report says where: a local patch, checked in the same call",
         "patch_apply",
@@ -148,10 +151,8 @@ async def _loop(tell: Narrator, target: str, fast: bool) -> str:
         note="handle the tail",
         then="check",
     )
-    _expect(fixed["correctness"]["ok"], "the repaired candidate did not pass")
-    await tell.call(
-        "Correct, so its speed means something", "benchmark", candidate_id=fixed["candidate_id"]
-    )
+    _expect(_stage(fixed, "correctness")["ok"], "the repaired candidate did not pass")
+    await tell.call("Correct, so its speed means something", "benchmark", candidate_id=fixed["candidate_id"])
     better = await tell.call(
         "One structural optimisation, compiled, checked and measured against the best so far",
         "patch_apply",
@@ -160,13 +161,13 @@ async def _loop(tell: Narrator, target: str, fast: bool) -> str:
         note="read each row once, vectorised" if target == "cuda" else "vectorised exponential",
         then="evaluate",
     )
-    _expect(better["correctness"]["ok"], "the optimised candidate did not pass")
-    verdicts = better.get("benchmark", {}).get("verdicts", {})
+    _expect(_stage(better, "correctness")["ok"], "the optimised candidate did not pass")
+    measured = _stage(better, "benchmark")
+    verdicts = measured["verdicts"]
     _expect(verdicts.get("best") == "faster", f"the optimised candidate is not faster: {verdicts}")
     shown = await tell.call("What the store remembers", "history", task_id=task_id)
     _expect(shown["best"] == better["candidate_id"], "best did not move to the faster candidate")
-    speedups = better["benchmark"]["geomean_speedup"]
-    against = ", ".join(f"{value:.2f}x against {label}" for label, value in speedups.items())
+    against = ", ".join(f"{v:.2f}x against {label}" for label, v in measured["geomean_speedup"].items())
     return f"bug found, mended by a three-line patch, then made faster: {against}"
 
 
@@ -190,9 +191,17 @@ async def _compile_only(tell: Narrator) -> str:
         arch="sm_90a",
         then="compile",
     )
-    _expect(compiled["compile"]["ok"], "the CuTe kernel did not compile")
-    _expect(bool(compiled["compile"]["kernels"]), "no kernel resources were reported")
+    built = _stage(compiled, "compile")
+    _expect(built["ok"], "the CuTe kernel did not compile")
+    _expect(bool(built["kernels"]), "no kernel resources were reported")
+    _expect(bool(built["sass_mix"]), "no instruction mix was reported")
     return "a CuTe kernel compiled for sm_90a"
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment, without the user's own store; this client waits as long as it takes."""
+    kept = {name: value for name, value in os.environ.items() if name != "CUTEFORGE_STORE_URL"}
+    return {**kept, "CUTEFORGE_INLINE_SECONDS": "600"}
 
 
 async def _demo(fast: bool) -> None:
@@ -205,7 +214,7 @@ async def _demo(fast: bool) -> None:
         parameters = StdioServerParameters(
             command=sys.executable,
             args=["-m", "cuteforge.server.cli", "serve", "--home", str(Path(home) / "store")],
-            env={k: v for k, v in os.environ.items() if k != "PYTHONSTARTUP"},
+            env=_environment(),
         )
         with log_path.open("w") as log:
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 import click
+
 from cuteforge.kernels.artifacts import Artifacts
 from cuteforge.kernels.errors import CuteforgeError
 from cuteforge.sandbox.executor import DeviceReport

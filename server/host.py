@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
+
 from cuteforge.kernels.errors import CuteforgeError, EnvironmentProblem, InvalidRequest, StoreProblem
 from cuteforge.kernels.policy import NextCall
 from cuteforge.server.config import Settings

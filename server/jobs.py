@@ -14,6 +14,7 @@ from typing import Literal
 
 import anyio
 import anyio.abc
+
 from cuteforge.kernels.errors import CuteforgeError, DeadlineExceeded
 from cuteforge.server.faults import InternalFault, report_fault
 from cuteforge.tools.answers import Answer

@@ -6,17 +6,18 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from cuteforge.kernels.errors import CuteforgeError
-from cuteforge.server.faults import InternalFault, report_fault
-from cuteforge.server.host import LISTENER, ServerHost
-from cuteforge.tools.answers import Answer
-from cuteforge.tools.catalogue import TOOLS, ToolEntry
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.mcpserver.utilities.func_metadata import func_metadata
 from mcp_types import CallToolResult, ContentBlock, ResourceLink, TextContent, ToolAnnotations
 from pydantic import ValidationError
+
+from cuteforge.kernels.errors import CuteforgeError
+from cuteforge.server.faults import InternalFault, report_fault
+from cuteforge.server.host import LISTENER, ServerHost
+from cuteforge.tools.answers import Answer
+from cuteforge.tools.catalogue import TOOLS, ToolEntry
 
 
 def slim(schema: Any) -> Any:
@@ -33,7 +34,11 @@ def slim(schema: Any) -> Any:
     for key, value in schema.items():
         if key == "properties":
             slimmed[key] = {name: slim(part) for name, part in value.items()}
-        elif key == "title" or (key == "default" and value in ("", None, [], {}, False)) or (key == "additionalProperties" and value is True):
+        elif (
+            key == "title"
+            or (key == "default" and value in ("", None, [], {}, False))
+            or (key == "additionalProperties" and value is True)
+        ):
             continue
         else:
             slimmed[key] = slim(value)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import anyio.to_thread
+from mcp.server.mcpserver import MCPServer
+
 from cuteforge.kernels.errors import CuteforgeError
 from cuteforge.server.host import ServerHost
-from mcp.server.mcpserver import MCPServer
 
 _OPTIMIZE = """Write a fast kernel with Cuteforge.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import anyio.to_thread
-from cuteforge.kernels.errors import CuteforgeError, InvalidRequest
-from cuteforge.server.host import ServerHost
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 from mcp_types import Completion, CompletionArgument, PromptReference, ResourceTemplateReference
+
+from cuteforge.kernels.errors import CuteforgeError, InvalidRequest
+from cuteforge.server.host import ServerHost
 
 _JSON = "application/json"
 _MARKDOWN = "text/markdown"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import Field
+
 from cuteforge.kernels.model import Frozen
 from cuteforge.kernels.policy import NextCall
-from pydantic import Field
 
 MAX_TEXT = 3200
 """Characters of a default answer's text: 800 tokens at four characters each."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from pydantic import Field
+
 from cuteforge.tools.answers import Answer
 from cuteforge.tools.host import Host
-from pydantic import Field
 
 
 async def history(

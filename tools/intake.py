@@ -8,11 +8,12 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from cuteforge.kernels.artifacts import storage_problem
 from cuteforge.kernels.candidate import Language
 from cuteforge.kernels.errors import InvalidRequest
 from cuteforge.kernels.task import MAX_SOURCE_BYTES, Contract, Target
-from pydantic import ValidationError
 
 _LANGUAGES: dict[str, Language] = {
     ".py": "python",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from pydantic import Field
+
 from cuteforge.tools.answers import Answer
 from cuteforge.tools.host import Host, JobAction
-from pydantic import Field
 
 
 async def job(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from pydantic import Field
+
 from cuteforge.tools.answers import Answer
 from cuteforge.tools.host import Host
 from cuteforge.tools.submit_candidate import KIND_OF, Then
 from cuteforge.tools.work import silent
-from pydantic import Field
 
 
 async def patch_apply(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeVar
 
 import anyio.to_thread
+
 from cuteforge.kernels import policy
 from cuteforge.kernels.artifacts import Artifacts
 from cuteforge.kernels.candidate import Candidate

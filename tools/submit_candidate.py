@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+from pydantic import Field, WithJsonSchema
+
 from cuteforge.tools.answers import Answer
 from cuteforge.tools.host import Host, JobKind
 from cuteforge.tools.work import silent
-from pydantic import Field, WithJsonSchema
 
 # One short line of schema instead of a union for each: models send 256 as well as "256".
 Expression = Annotated[str | int, WithJsonSchema({"type": ["string", "integer"]})]

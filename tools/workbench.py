@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
+from pydantic import ValidationError
+
 from cuteforge.kernels import policy
 from cuteforge.kernels.artifacts import Artifacts
 from cuteforge.kernels.candidate import BuildOptions, Candidate, SourceFile
@@ -22,7 +24,6 @@ from cuteforge.sandbox.executor import BenchmarkOptions, CheckOptions, Executor,
 from cuteforge.tools import intake, render
 from cuteforge.tools.answers import Answer, Link, shorten
 from cuteforge.tools.pipeline import Outcome, Pipeline, Then, in_thread
-from pydantic import ValidationError
 
 MAX_CANDIDATE_BYTES = 4_000_000
 """All files of a candidate together; one file may have MAX_SOURCE_BYTES."""

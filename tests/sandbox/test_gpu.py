@@ -82,24 +82,6 @@ def test_write_to_an_input_fails_in_the_candidate_alone(gpu: Machine) -> None:
     assert gpu.check(task, kernel(task, GOOD)).ok
 
 
-def test_kernel_that_hangs_is_ended_and_the_gpu_stays_usable(gpu: Machine) -> None:
-    task = gpu.derive(matrix_task(RELU, "cuda", (32, 32)))
-    text = GOOD.replace("if (i < n)", "volatile int* p = (int*)out; while (p[0] != 7) {} if (i < n)")
-    record = gpu.check(task, kernel(task, text), timeout_s=8)
-    assert not record.ok
-    assert "did not return" in (record.results[0].failure or "")
-    assert gpu.check(task, kernel(task, GOOD)).ok
-
-
-def test_zeros_fail_softmax_of_long_rows(gpu: Machine) -> None:
-    task = gpu.derive(matrix_task(SOFTMAX, "cuda", (256, 393216)))
-    zeros = "__global__ void k(const float* x, float* out, long long n) { long long i = blockIdx.x * 256ll + threadIdx.x; if (i < n) out[i] = 0; }"
-    record = gpu.check(task, kernel(task, zeros))
-    assert not record.ok
-    assert record.results[0].mismatch is not None
-    assert "wrong elements are zero" in record.results[0].mismatch.pattern
-
-
 def test_softmax_example_bug_is_located_and_its_launcher_runs(gpu: Machine) -> None:
     task = gpu.derive(matrix_task(SOFTMAX, "cuda", (512, 1024), (256, 4099)))
     text = (EXAMPLES / "softmax" / "softmax.cu").read_text()
@@ -154,3 +136,21 @@ class ModelNew(torch.nn.Module):
 '''
     record = gpu.check(task, module(task, text))
     assert record.ok, record.model_dump_json(indent=1)
+
+
+def test_kernel_that_hangs_is_ended_and_the_gpu_stays_usable(gpu: Machine) -> None:
+    task = gpu.derive(matrix_task(RELU, "cuda", (32, 32)))
+    text = GOOD.replace("if (i < n)", "volatile int* p = (int*)out; while (p[0] != 7) {} if (i < n)")
+    record = gpu.check(task, kernel(task, text), timeout_s=8)
+    assert not record.ok
+    assert "did not return" in (record.results[0].failure or "")
+    assert gpu.check(task, kernel(task, GOOD)).ok
+
+
+def test_zeros_fail_softmax_of_long_rows(gpu: Machine) -> None:
+    task = gpu.derive(matrix_task(SOFTMAX, "cuda", (256, 393216)))
+    zeros = "__global__ void k(const float* x, float* out, long long n) { long long i = blockIdx.x * 256ll + threadIdx.x; if (i < n) out[i] = 0; }"
+    record = gpu.check(task, kernel(task, zeros))
+    assert not record.ok
+    assert record.results[0].mismatch is not None
+    assert "wrong elements are zero" in record.results[0].mismatch.pattern

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import anyio
+
 from cuteforge.server.app import build_server
 from cuteforge.server.config import Settings
 

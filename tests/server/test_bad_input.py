@@ -187,7 +187,11 @@ extern "C" int cuteforge_launch(const float* x, float* out, int64_t d0, cudaStre
 """
     names = task["header"].split("cuteforge_launch(")[1].split(")")[0]
     source = source.replace("const float* x, float* out, int64_t d0, cudaStream_t stream", names)
-    size = next(part.split()[-1] for part in names.split(",") if "int64_t" in part) if "int64_t" in names else "4"
+    size = (
+        next(part.split()[-1] for part in names.split(",") if "int64_t" in part)
+        if "int64_t" in names
+        else "4"
+    )
     source = source.replace("<<<1, d0,", f"<<<1, {size},")
     made = session.call("submit_candidate", task_id=task["task_id"], files={"a.cu": source}, then="compile")
     assert made.structured_content["ok"], made.content[0].text
@@ -202,7 +206,9 @@ extern "C" int cuteforge_launch(const float* x, float* out, int64_t d0, cudaStre
 def test_killed_worker_is_reported_and_the_next_call_works(session, stocked, examples, watch):
     files = {"forever.cpp": examples.forever}
     made = session.ok("submit_candidate", task_id=stocked.task_id, files=files)
-    future = session.start(session.client.call_tool, "run_correctness", {"candidate_id": made["candidate_id"]})
+    future = session.start(
+        session.client.call_tool, "run_correctness", {"candidate_id": made["candidate_id"]}
+    )
     harness = "cuteforge.sandbox.harness_native"
     assert watch.eventually(lambda: any(watch.processes_with(harness)), 60)
     for pid in watch.processes_with(harness):

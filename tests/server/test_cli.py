@@ -31,9 +31,7 @@ def test_malformed_address_is_refused(address):
 
 
 def test_http_without_isolation_is_refused_with_the_way_around(tmp_path):
-    done = cuteforge(
-        "serve", "--http", "127.0.0.1:0", "--home", str(tmp_path), CUTEFORGE_BWRAP="/bin/false"
-    )
+    done = cuteforge("serve", "--http", "127.0.0.1:0", "--home", str(tmp_path), CUTEFORGE_BWRAP="/bin/false")
     assert done.returncode == 1
     assert "HTTP service is refused" in done.stderr
     assert "--allow-weaker-sandbox" in done.stderr

@@ -6,6 +6,7 @@ import time
 
 import anyio
 import pytest
+
 from cuteforge.kernels.errors import DeadlineExceeded, InvalidRequest
 from cuteforge.server.faults import InternalFault
 from cuteforge.server.jobs import Jobs

@@ -100,9 +100,7 @@ def test_loop_from_a_bug_to_a_verified_speedup(session, task_id):
     assert history.structured_content["candidates"] == 3
     assert "wrong" in history.content[0].text
 
-    back = session.ok(
-        "history", task_id=task_id, action="checkout", candidate_id=second["candidate_id"]
-    )
+    back = session.ok("history", task_id=task_id, action="checkout", candidate_id=second["candidate_id"])
     assert back["checked_out"] == second["candidate_id"]
     assert back["next"][0]["arguments"]["candidate_id"] == second["candidate_id"]
     exported = session.ok("history", task_id=task_id, action="export")
@@ -143,7 +141,9 @@ def test_python_candidate_with_kernelbench_contract(session):
         "def get_init_inputs():\n"
         "    return []\n"
     )
-    task = session.ok("define_task", source=reference, target="cpu", cases=[{"name": "r", "sizes": {"ROWS": 5}}])
+    task = session.ok(
+        "define_task", source=reference, target="cpu", cases=[{"name": "r", "sizes": {"ROWS": 5}}]
+    )
     assert task["cases"][0]["name"] == "r"
     candidate = (
         "import torch\n"

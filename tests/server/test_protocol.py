@@ -69,7 +69,14 @@ def test_resources_hold_what_answers_link_to(session, stocked):
 
 @pytest.mark.parametrize(
     "uri",
-    ["task://t_0", "run://r_0", "guideline://none", "candidate://c_0/x.cu", "candidate://{id}/../x", "task://"],
+    [
+        "task://t_0",
+        "run://r_0",
+        "guideline://none",
+        "candidate://c_0/x.cu",
+        "candidate://{id}/../x",
+        "task://",
+    ],
 )
 def test_missing_resources_are_refused(session, stocked, uri):
     with pytest.raises(MCPError) as caught:
@@ -133,7 +140,16 @@ def test_stdout_carries_only_the_protocol_whatever_a_candidate_prints(home, stoc
             "params": {"name": "submit_candidate", "arguments": arguments},
         },
     ]
-    argv = [sys.executable, "-m", "cuteforge.server.cli", "serve", "--home", str(home), "--log-level", "DEBUG"]
+    argv = [
+        sys.executable,
+        "-m",
+        "cuteforge.server.cli",
+        "serve",
+        "--home",
+        str(home),
+        "--log-level",
+        "DEBUG",
+    ]
     with subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as server:

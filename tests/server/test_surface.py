@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from cuteforge.server.tooltable import between_markers, table
 
 HERE = Path(__file__).parent
