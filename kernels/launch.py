@@ -23,6 +23,11 @@ MAX_LENGTH = 500
 _MAX_DEPTH = 40
 _INT_LIMIT = 1 << 63
 CASTS: dict[str, CType] = {"i32": "i32", "i64": "i64", "u32": "u32", "f32": "f32", "f64": "f64"}
+_RANGES = {
+    "i32": (-(1 << 31), (1 << 31) - 1),
+    "u32": (0, (1 << 32) - 1),
+    "i64": (-_INT_LIMIT, _INT_LIMIT - 1),
+}
 
 
 @dataclass(frozen=True)
@@ -150,6 +155,27 @@ def _known(name: str, allowed: Collection[str]) -> None:
         )
 
 
+def _too_deep() -> InvalidRequest:
+    return InvalidRequest(f"A launch expression is nested more than {_MAX_DEPTH} deep.", "Simplify it.")
+
+
+def _not_allowed(expression: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"'{expression[:80]}' uses something that launch expressions do not allow.",
+        f"Use numbers, names of sizes, arithmetic, one comparison at a time, `a if c else b` and {', '.join(_FUNCTIONS)}.",
+    )
+
+
+def _check_arity(name: str, count: int) -> None:
+    least, most, _ = _FUNCTIONS[name]
+    if not least <= count <= most:
+        wanted = str(least) if least == most else f"{least} to {most}"
+        raise InvalidRequest(
+            f"`{name}` in a launch expression takes {wanted} argument(s), not {count}.",
+            "Mend the expression.",
+        )
+
+
 class _Evaluator:
     def __init__(self, expression: str, names: Mapping[str, Number]) -> None:
         self._expression = expression
@@ -157,7 +183,7 @@ class _Evaluator:
 
     def visit(self, node: ast.expr, depth: int = 0) -> Number:
         if depth > _MAX_DEPTH:
-            raise InvalidRequest("A launch expression is nested too deeply.", "Simplify it.")
+            raise _too_deep()
         return _bounded(self._value(node, depth + 1), self._expression)
 
     def _value(self, node: ast.expr, depth: int) -> Number:
@@ -185,17 +211,10 @@ class _Evaluator:
             case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
                 return _COMPARE[type(op)](self.visit(left, depth), self.visit(right, depth))
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
-                least, most, function = _FUNCTIONS[name]
-                if not least <= len(args) <= most:
-                    raise InvalidRequest(
-                        f"`{name}` in a launch expression takes {least} argument(s), not {len(args)}.",
-                        "Mend the expression.",
-                    )
+                _check_arity(name, len(args))
+                function = _FUNCTIONS[name][2]
                 return function(*(self.visit(a, depth) for a in args))
-        raise InvalidRequest(
-            f"'{self._expression[:80]}' uses something that launch expressions do not allow.",
-            "Use numbers, size names, arithmetic, ceil_div, align_up, min and max.",
-        )
+        raise _not_allowed(self._expression)
 
 
 def evaluate(expression: str, names: Mapping[str, Number]) -> Number:
@@ -211,32 +230,42 @@ def evaluate(expression: str, names: Mapping[str, Number]) -> Number:
 
 
 def check(expression: str, allowed: Collection[str]) -> None:
-    """Raise InvalidRequest unless the expression could be evaluated with these names, whatever their values."""
-    tree = _parse(expression)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id not in _FUNCTIONS:
-            _known(node.id, allowed)
-        elif isinstance(node, ast.Call) and not (
-            isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS and not node.keywords
-        ):
-            raise InvalidRequest(
-                f"'{expression[:80]}' calls something else than {', '.join(_FUNCTIONS)}.", "Mend it."
-            )
-        elif isinstance(node, ast.BinOp) and type(node.op) not in _BINARY:
-            raise InvalidRequest(f"'{expression[:80]}' uses an operator that is not allowed.", "Mend it.")
-        elif isinstance(node, ast.expr) and not isinstance(
-            node,
-            ast.Name | ast.Call | ast.BinOp | ast.UnaryOp | ast.Constant | ast.IfExp | ast.Compare,
-        ):
-            raise InvalidRequest(
-                f"'{expression[:80]}' uses something that launch expressions do not allow.", "Mend it."
-            )
-        elif isinstance(node, ast.Constant) and not isinstance(node.value, bool | int | float):
-            raise InvalidRequest(f"'{expression[:80]}' has a constant that is no number.", "Mend it.")
+    """Raise InvalidRequest unless `evaluate` takes the expression for some values of these names."""
+    _check_node(_parse(expression), expression, allowed, 0)
+
+
+def _check_node(node: ast.expr, expression: str, allowed: Collection[str], depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        raise _too_deep()
+    below: list[ast.expr]
+    match node:
+        case ast.Constant(value=bool() | int() | float() as value):
+            _bounded(value, expression)
+            below = []
+        case ast.Name(id=name):
+            _known(name, allowed)
+            below = []
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+            below = [left, right]
+        case ast.UnaryOp(operand=operand):
+            below = [operand]
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            below = [test, body, orelse]
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
+            below = [left, right]
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
+            _check_arity(name, len(args))
+            below = args
+        case _:
+            raise _not_allowed(expression)
+    for child in below:
+        _check_node(child, expression, allowed, depth + 1)
 
 
 def argument(expression: str, names: Mapping[str, Number], tensors: Collection[str]) -> Pointer | Scalar:
     """One kernel argument: a tensor's bare name is its address, anything else a value.
+
+    Raises InvalidRequest as `evaluate` does, and for a value that the type of its cast cannot hold.
 
     >>> argument("i32(n)", {"n": 7}, {"x"})
     Scalar(value=7, ctype='i32')
@@ -252,6 +281,12 @@ def argument(expression: str, names: Mapping[str, Number], tensors: Collection[s
         value = float(value)
     elif ctype is not None:
         value = int(value)
+        low, high = _RANGES[ctype]
+        if not low <= value <= high:
+            raise InvalidRequest(
+                f"The argument '{expression[:80]}' is {value}, which {ctype} cannot hold.",
+                "Use a wider type in the kernel and in the cast.",
+            )
     return Scalar(value, ctype)
 
 

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
 from cuteforge.kernels.errors import PatchRefused
 from cuteforge.kernels.model import Frozen
+from cuteforge.kernels.patch_blocks import parse
 from cuteforge.kernels.patch_match import How, Place, locate, shown
-from cuteforge.kernels.patch_parse import Change, FileChange, checked_path, parse, split_lines
+from cuteforge.kernels.patch_parse import Change, FileChange, checked_path, split_lines
 
 MAX_PATCH_CHARS = 2_000_000
+MAX_FUZZY = 20
+"""Changes of one patch that may be placed by likeness: bounds the time, and more show a stale text."""
 
 
 class LineEdit(Frozen):
@@ -128,6 +132,7 @@ def _apply_changes(
     result = dict(files)
     matches: list[Match] = []
     edits: dict[str, list[_Edit]] = {}
+    fuzzy = 0
     for change in changes:
         new_file = change.kind == "create" or (
             change.path is not None
@@ -144,6 +149,12 @@ def _apply_changes(
         for one in change.changes:
             place = _place(path, lines, one)
             matches.append(Match(path, place.line + 1, place.how, place.similarity))
+            fuzzy += place.how == "fuzzy"
+            if fuzzy > MAX_FUZZY:
+                raise PatchRefused(
+                    f"More than {MAX_FUZZY} changes have a context that is not the text of the files.",
+                    "Make the patch from the current text.",
+                )
             placed.append(_edit(lines, one, place, len(placed)))
         if change.kind == "delete":
             left = _rebuilt(path, files[path], placed)
@@ -194,19 +205,21 @@ def _indent(line: str) -> str:
 
 def _adapted(current: list[str], change: Change) -> list[str]:
     """The new lines with the file's own context lines, and re-indented as the file's text is."""
-    deltas = [(_indent(have), _indent(want)) for have, want in zip(current, change.before, strict=True) if want.strip()]
+    deltas = [
+        (_indent(have), _indent(want))
+        for have, want in zip(current, change.before, strict=True)
+        if want.strip()
+    ]
     have, want = deltas[0] if deltas else ("", "")
-    matcher = difflib.SequenceMatcher(None, change.before, change.after, autojunk=False)
+    own = {after: current[before] for before, after in change.kept}
     result: list[str] = []
-    for tag, low, high, start, end in matcher.get_opcodes():
-        if tag == "equal":
-            result += current[low:high]
-            continue
-        for line in change.after[start:end]:
-            indent = _indent(line)
-            if line.strip() and indent.startswith(want):
-                line = have + line[len(want) :]
-            result.append(line)
+    for number, line in enumerate(change.after):
+        indent = _indent(line)
+        if number in own:
+            line = own[number]
+        elif line.strip() and indent.startswith(want):
+            line = have + line[len(want) :]
+        result.append(line)
     return result
 
 
@@ -220,7 +233,9 @@ def _apply_line_edits(
         count = len(split_lines(files[path]))
         last = edit.end_line if edit.end_line is not None else edit.start_line
         limit = count + 1 if edit.op == "insert" else count
-        if not 1 <= edit.start_line <= limit or (edit.op != "insert" and not edit.start_line <= last <= count):
+        if not 1 <= edit.start_line <= limit or (
+            edit.op != "insert" and not edit.start_line <= last <= count
+        ):
             raise PatchRefused(
                 f"Edit {order + 1} ({edit.op}) names lines {edit.start_line} to {last}; {path} has {count} lines.",
                 "Lines are numbered from 1, in the text before the patch.",
@@ -255,9 +270,12 @@ def _rebuilt(path: str, text: str, edits: Sequence[_Edit]) -> str:
     raw = parts[:-1] if final_newline else parts
     if text == "":
         raw, final_newline = [], True
-    crlf = sum(line.endswith("\r") for line in raw) * 2 > len(raw)
+    crlf = sum(line.endswith("\r") for line in parts[:-1]) * 2 > len(parts) - 1
+    if raw and crlf and not final_newline:
+        # The last line has no end of its own; it needs one if lines come to stand after it.
+        raw[-1] += "\r"
     ordered = sorted(edits, key=lambda e: (e.start, e.end, e.order))
-    for one, other in zip(ordered, ordered[1:], strict=False):
+    for one, other in pairwise(ordered):
         if one.end > other.start:
             raise PatchRefused(
                 f"Two changes overlap in {path}, at lines {one.start + 1} and {other.start + 1}.",
@@ -298,6 +316,12 @@ def _counted(old: str, new: str) -> tuple[int, int]:
     return max(len(middle_new) - same, floor), max(len(middle_old) - same, floor)
 
 
+def _with_ends(text: str) -> list[str]:
+    """Lines with their ends. `str.splitlines` would also split at form feeds and at U+2028."""
+    lines = text.split("\n")
+    return [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+
+
 def unified(old: Mapping[str, str], new: Mapping[str, str]) -> str:
     """The difference of two sets of files as a unified diff, for reading."""
     parts: list[str] = []
@@ -305,9 +329,11 @@ def unified(old: Mapping[str, str], new: Mapping[str, str]) -> str:
         before, after = old.get(path), new.get(path)
         if before != after:
             parts += difflib.unified_diff(
-                (before or "").splitlines(True),
-                (after or "").splitlines(True),
+                _with_ends(before or ""),
+                _with_ends(after or ""),
                 "/dev/null" if before is None else f"a/{path}",
                 "/dev/null" if after is None else f"b/{path}",
             )
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in parts)
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in parts
+    )

@@ -21,12 +21,16 @@ FUZZY_THRESHOLD = 0.85
 still matches, and code of the same shape elsewhere in a kernel does not."""
 
 FUZZY_LEAD = 0.05
-"""By how much the best fuzzy place must beat the second best that does not overlap it."""
+"""By how much the best fuzzy place must beat the second best."""
 
 _MAX_SHORTLIST = 12
+_MAX_CELLS = 4_000_000
+"""Bound on compared pairs of characters in one search: about half a second."""
+
 _SHOWN_LINES = 12
 _LINE_CHARS = 400
 _WORD = re.compile(r"\w+")
+_WORD_OR_END = re.compile(r"\w+|\n")
 
 
 @dataclass(frozen=True)
@@ -81,12 +85,36 @@ def _only(path: str, lines: list[str], starts: list[int], wanted: list[str], how
     )
 
 
-def _similarity(a: list[str], b: list[str]) -> float:
-    weights = [max(len(x), len(y), 1) for x, y in zip(a, b, strict=True)]
-    total = 0.0
-    for x, y, weight in zip(a, b, weights, strict=True):
-        total += weight * (1.0 if x == y else difflib.SequenceMatcher(None, x, y, autojunk=False).ratio())
-    return total / sum(weights)
+class _Comparison:
+    """Compares runs of lines, and gives up on a run that cannot come near the best one so far."""
+
+    def __init__(self, path: str, wanted: list[str]) -> None:
+        self._path = path
+        self._wanted = [line[:_LINE_CHARS] for line in wanted]
+        # A matcher prepares its second text, so each is made once for all candidates.
+        self._matchers = [difflib.SequenceMatcher(None, "", line, autojunk=False) for line in self._wanted]
+        self._cells = 0
+
+    def similarity(self, lines: list[str], floor: float) -> float:
+        """Mean similarity of lines weighted by length; below `floor` any value that is below it."""
+        pairs = [(x[:_LINE_CHARS], y) for x, y in zip(lines, self._wanted, strict=True)]
+        total = sum(max(len(x), len(y), 1) for x, y in pairs)
+        lost = 0.0
+        for matcher, (x, y) in zip(self._matchers, pairs, strict=True):
+            if x == y:
+                continue
+            self._cells += len(x) * len(y)
+            if self._cells > _MAX_CELLS:
+                raise PatchRefused(
+                    f"A change's context is not in {self._path}, and is too long and too different to search "
+                    "for by likeness.",
+                    "Copy the context from the current text, or use `edits` by line number.",
+                )
+            matcher.set_seq1(x)
+            lost += max(len(x), len(y), 1) * (1 - matcher.ratio())
+            if lost > (1 - floor) * total:
+                break
+        return 1 - lost / total
 
 
 def _shortlist(lines: list[str], wanted: list[str]) -> list[int]:
@@ -94,27 +122,28 @@ def _shortlist(lines: list[str], wanted: list[str]) -> list[int]:
     count = len(wanted)
     if len(lines) < count:
         return []
-    wanted_words = Counter(word for line in wanted for word in _words(line))
-    size = sum(wanted_words.values())
-    window: Counter[str] = Counter()
+    need = dict(Counter(word for line in wanted for word in _words(line)))
+    size = sum(need.values())
+    # Only the words that the context has too: most lines of a file have none, or few.
+    words: list[list[str]] = [[]]
+    for token in _WORD_OR_END.findall("\n".join([line[:_LINE_CHARS] for line in lines])):
+        if token == "\n":
+            words.append([])
+        elif token in need:
+            words[-1].append(token)
+    window = dict.fromkeys(need, 0)
     shared = 0
-
-    def shift(line: str, sign: int) -> None:
-        nonlocal shared
-        for word in _words(line):
-            need = wanted_words.get(word, 0)
-            if need:
-                before = min(window[word], need)
-                window[word] += sign
-                shared += min(window[word], need) - before
-
-    for line in lines[:count]:
-        shift(line, 1)
-    scores = [shared]
-    for start in range(1, len(lines) - count + 1):
-        shift(lines[start - 1], -1)
-        shift(lines[start + count - 1], 1)
-        scores.append(shared)
+    scores: list[int] = []
+    for number, entering in enumerate(words):
+        for word in entering:
+            shared += window[word] < need[word]
+            window[word] += 1
+        if number >= count:
+            for word in words[number - count]:
+                window[word] -= 1
+                shared -= window[word] < need[word]
+        if number >= count - 1:
+            scores.append(shared)
     ranked = sorted(range(len(scores)), key=lambda s: -scores[s])[:_MAX_SHORTLIST]
     return [s for s in ranked if scores[s] * 2 >= size]
 
@@ -127,26 +156,27 @@ def _fuzzy(
     path: str, lines: list[str], wanted: list[str], loose_lines: list[str], loose_wanted: list[str]
 ) -> Place:
     count = len(loose_wanted)
-    bounded = [line[:_LINE_CHARS] for line in loose_wanted]
-    scored = sorted(
-        (
-            (_similarity([x[:_LINE_CHARS] for x in loose_lines[s : s + count]], bounded), s)
-            for s in _shortlist(lines, wanted)
-        ),
-        key=lambda pair: (-pair[0], pair[1]),
-    )
+    compare = _Comparison(path, loose_wanted)
+    scored: list[tuple[float, int]] = []
+    floor = 0.0
+    for candidate in _shortlist(lines, wanted):
+        score = compare.similarity(loose_lines[candidate : candidate + count], floor)
+        floor = max(floor, score - FUZZY_LEAD)
+        scored.append((score, candidate))
+    scored.sort(key=lambda pair: (-pair[0], pair[1]))
     best, start = scored[0] if scored else (0.0, 0)
-    rivals = [score for score, other in scored[1:] if abs(other - start) >= count]
-    if best >= FUZZY_THRESHOLD and (not rivals or best - rivals[0] >= FUZZY_LEAD):
+    if best >= FUZZY_THRESHOLD and (len(scored) == 1 or best - scored[1][0] >= FUZZY_LEAD):
         return Place(start, "fuzzy", best)
     if best >= FUZZY_THRESHOLD:
-        second = next(other for _, other in scored[1:] if abs(other - start) >= count)
+        second = scored[1][1]
         raise PatchRefused(
             f"The context fits two places in {path} about equally: lines {start + 1} and {second + 1}.\n"
             + shown(lines, start, count),
             "Copy the context from the current text.",
         )
-    nearest = f" Nearest ({best:.0%} alike):\n{shown(lines, start, count)}" if scored else f"\n{shown(lines, 0, 8)}"
+    nearest = (
+        f" Nearest ({best:.0%} alike):\n{shown(lines, start, count)}" if scored else f"\n{shown(lines, 0, 8)}"
+    )
     raise PatchRefused(
         f"The context is not in {path}.{nearest}",
         "Make the patch from this text: the file may have changed since you read it.",

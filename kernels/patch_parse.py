@@ -59,6 +59,8 @@ def split_lines(text: str) -> list[str]:
     lines = text.split("\n")
     if lines and lines[-1] == "":
         lines.pop()
+    if "\r" not in text:
+        return lines
     return [line[:-1] if line.endswith("\r") else line for line in lines]
 
 
@@ -150,8 +152,14 @@ def parse_unified(lines: list[str]) -> list[FileChange]:
         elif line.startswith("```"):
             fenced = not fenced
         elif waiting and line.startswith(("+", "-")):
-            raise PatchRefused(f"A change stands before its `@@` line: '{line[:80]}'.", "Start a hunk with `@@`.")
-        elif line.startswith(("--- ", "+++ ")) and lines[index + 1 : index + 2] and lines[index + 1][:2] == "@@":
+            raise PatchRefused(
+                f"A change stands before its `@@` line: '{line[:80]}'.", "Start a hunk with `@@`."
+            )
+        elif (
+            line.startswith(("--- ", "+++ "))
+            and lines[index + 1 : index + 2]
+            and lines[index + 1][:2] == "@@"
+        ):
             raise PatchRefused(f"'{line[:80]}' stands alone.", "Name the file in a `---` and a `+++` line.")
         index += 1
     if unnamed is not None:
@@ -204,6 +212,7 @@ def _parse_hunk(lines: list[str], index: int, fenced: bool) -> tuple[Change, int
     change = Change([], [])
     last = " "
     blanks = 0
+    unended = ""
     while index < len(lines) and not _hunk_ends(lines, index, fenced):
         line = lines[index]
         if line == "":
@@ -216,17 +225,17 @@ def _parse_hunk(lines: list[str], index: int, fenced: bool) -> tuple[Change, int
             last = line[0]
             _add(change, last, line[1:])
         elif line[0] == "\\":
-            if last != "-":
-                change.ends = False
-            elif change.ends is None:
-                change.ends = True
+            unended += last
         else:
             raise PatchRefused(
                 f"A line of a hunk starts with neither ' ', '-' nor '+': '{line[:80]}'.",
                 "Give every line of a hunk its marker.",
             )
         index += 1
-    if change.before == change.after and change.ends is not True:
+    was_unended, is_unended = (bool({" ", mark} & set(unended)) for mark in "-+")
+    if unended:
+        change.ends = not is_unended
+    if change.before == change.after and was_unended == is_unended:
         raise PatchRefused("A hunk changes nothing.", "Send only hunks with `-` or `+` lines that differ.")
     # `@@ -N,0` inserts after line N. Without context, any other count shows that context was forgotten.
     if header and header[2] is not None and int(header[2]) == 0 and not change.before:

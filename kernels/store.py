@@ -428,7 +428,9 @@ class Store:
         with self._reading() as connection:
             row = connection.execute(sa.select(*_JOB_COLUMNS).where(jobs.c.id == str(job_id))).first()
         if row is None:
-            raise NotFound(f"There is no job '{str(job_id)[:80]}'.", "Job ids come with answers of long calls.")
+            raise NotFound(
+                f"There is no job '{str(job_id)[:80]}'.", "Job ids come with answers of long calls."
+            )
         return _job(row)
 
     def unfinished_jobs(self) -> tuple[JobRow, ...]:

@@ -47,7 +47,9 @@ def _chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
 
 
 def _finite_or_zero(values: torch.Tensor) -> torch.Tensor:
-    return torch.where(torch.isfinite(values), values, torch.zeros((), dtype=values.dtype, device=values.device))
+    return torch.where(
+        torch.isfinite(values), values, torch.zeros((), dtype=values.dtype, device=values.device)
+    )
 
 
 def _scale(oracle: torch.Tensor) -> float:
@@ -168,7 +170,9 @@ def _spans(positions: Sequence[int], extent: int, what: str) -> str | None:
             return f"only the last {count} of {extent} {what} (from {low})"
         if low == 0:
             return f"only the first {count} of {extent} {what}"
-        return f"only {what} {low}..{high} of {extent}" if count > 1 else f"only one of {extent} {what}: {low}"
+        return (
+            f"only {what} {low}..{high} of {extent}" if count > 1 else f"only one of {extent} {what}: {low}"
+        )
     steps = {b - a for a, b in zip(positions, positions[1:], strict=False)}
     if len(steps) == 1 and count > 2:
         return f"every {steps.pop()}th of {extent} {what}, from {low}"

@@ -55,6 +55,12 @@ template <class... P> struct kernel<void (*)(P...)> {
 }
 """
 
+# What <math.h> defines for nvcc and NVRTC does not know.
+_MATH_MACROS = (
+    "#define INFINITY __int_as_float(0x7f800000)",
+    "#define NAN __int_as_float(0x7fffffff)",
+)
+
 
 def prelude(job: Job) -> str:
     """The include that is precompiled: CuTe's, where the candidate uses it unconfigured; else none."""
@@ -72,7 +78,7 @@ def main_text(job: Job, entry: KernelEntry) -> str:
     """
     tensors = {t.name for t in job.task.card.cases[0].tensors}
     count = len(entry.args)
-    lines = [f"#define {name} {value}" for name, value in job.macros.items()]
+    lines = [*_MATH_MACROS, *(f"#define {name} {value}" for name, value in job.macros.items())]
     # As for a launcher: what `task.h` includes is there without asking.
     lines += ['#include "task.h"', f'#include "{job.candidate.main_file.path}"', _TRAITS]
     function = f"cuteforge_entry::kernel<decltype(&{entry.function})>"

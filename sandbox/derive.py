@@ -101,7 +101,6 @@ class _Trace:
             TensorCard(name=n, role=r, dtype=d, shape=s, size_names=()).nbytes for n, r, d, s in self.tensors
         )
 
-
     @property
     def elements(self) -> int:
         """Of inputs, parameters and outputs together."""
@@ -254,9 +253,7 @@ def _cards(definition: TaskDefinition, traces: list[_Trace]) -> list[CaseCard]:
         tensors: list[TensorCard] = []
         sizes: dict[str, int] = {}
         for (name, role, kind, shape), dims in zip(trace.tensors, names, strict=True):
-            tensors.append(
-                TensorCard(name=name, role=role, dtype=kind, shape=shape, size_names=tuple(dims))
-            )
+            tensors.append(TensorCard(name=name, role=role, dtype=kind, shape=shape, size_names=tuple(dims)))
             if role != "parameter" or definition.contract == "kernelbench":
                 sizes.update(zip(dims, shape, strict=True))
         # Size names a spec states but no dimension has alone ("rows*cols") are still useful arguments.

@@ -124,12 +124,16 @@ async def ending(workers: list[Worker]) -> AsyncIterator[None]:
                     group.start_soon(worker.end)
 
 
-async def how_it_ended(worker: Worker) -> tuple[str, str]:
-    """How a candidate's process ended, in words ("" if it was still well), and the last it printed."""
-    # A crash closes the link before the kernel has reaped the process.
-    with anyio.move_on_after(1.0):
-        await worker.child.wait()
-    crashed = not worker.child.running
+async def how_it_ended(worker: Worker, well: bool) -> tuple[str, str]:
+    """How a candidate's process ended, in words ("" if it was still well), and the last it printed.
+
+    `well` says that the judge saw nothing wrong: then nobody waits for the process to end by itself.
+    """
+    if not well:
+        # A crash closes the link before the kernel has reaped the process.
+        with anyio.move_on_after(1.0):
+            await worker.child.wait()
+    crashed = not well and not worker.child.running
     ended = await worker.child.kill()
     tail = "\n".join(t for t in (ended.stdout_tail.strip(), ended.stderr_tail.strip()) if t)
     if not crashed or (ended.reason == "exit" and ended.returncode == 0):

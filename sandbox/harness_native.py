@@ -220,7 +220,8 @@ class CudaKernel(_Cuda):
         sizes = self._parameter_sizes()
         if len(sizes) != len(entry["args"]):
             raise CandidateError(
-                f"the kernel takes {len(sizes)} parameters, the entry gives {len(entry['args'])} args", alive=True
+                f"the kernel takes {len(sizes)} parameters, the entry gives {len(entry['args'])} args",
+                alive=True,
             )
         cells: list[Any] = []
         for expression, size in zip(entry["args"], sizes, strict=True):

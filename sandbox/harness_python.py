@@ -157,7 +157,8 @@ class PythonProgram:
                 )
             if value.dtype != place.dtype:
                 raise CandidateError(
-                    f"{name} has dtype {dtype_name(value.dtype)} instead of {dtype_name(place.dtype)}", alive=True
+                    f"{name} has dtype {dtype_name(value.dtype)} instead of {dtype_name(place.dtype)}",
+                    alive=True,
                 )
             if value.device.type != place.device.type:
                 raise CandidateError(f"{name} is on {value.device}, not on {place.device.type}", alive=True)

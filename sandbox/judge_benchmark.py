@@ -233,7 +233,9 @@ class BenchmarkRun:
             self._failed_checks.append(text)
             raise CandidateFailure(text)
 
-    def _report(self, case: Case, runners: list[Runner], block: _Rounds, times: dict[str, list[float]]) -> None:
+    def _report(
+        self, case: Case, runners: list[Runner], block: _Rounds, times: dict[str, list[float]]
+    ) -> None:
         timings: list[Timing] = []
         for runner in runners:
             ns = times[runner.label]
@@ -292,7 +294,8 @@ class BenchmarkRun:
             IntegrityCheck(
                 name="timed outputs",
                 status="failed" if self._failed_checks else "passed" if self._spot_checks else "not_possible",
-                evidence="; ".join(self._failed_checks) or f"{self._spot_checks} timed calls checked, all right",
+                evidence="; ".join(self._failed_checks)
+                or f"{self._spot_checks} timed calls checked, all right",
             ),
             IntegrityCheck(
                 name="two clocks agree",

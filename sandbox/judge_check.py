@@ -158,9 +158,7 @@ class CorrectnessRun:
             self._skipped[f"{case.name}: {family}"] = reason
             return
         truth = oracle(placed, expected)
-        bounds = [
-            bound_for(t, e, self._definition.tolerance) for t, e in zip(truth, expected, strict=True)
-        ]
+        bounds = [bound_for(t, e, self._definition.tolerance) for t, e in zip(truth, expected, strict=True)]
         self._tolerance_text = self._tolerance_text or bounds[0].describe()
         try:
             stats, mismatch = self._judge(buffers, truth, expected, bounds)

@@ -46,9 +46,7 @@ def lease_path(device: str) -> Path:
     return folder / f"device-{name}.lock"
 
 
-async def _acquire(
-    path: Path, exclusive: bool, on_wait: Callable[[], Awaitable[None]] | None
-) -> int:
+async def _acquire(path: Path, exclusive: bool, on_wait: Callable[[], Awaitable[None]] | None) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     handle = os.open(path, flags, 0o600)
     kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH

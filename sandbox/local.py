@@ -44,17 +44,22 @@ from cuteforge.sandbox.process import Limits
 
 _DERIVE_TIMEOUT_S = 120.0
 _CALL_TIMEOUT_S = 30.0
+_MANY_CORES = 8
 
 
 @dataclass(frozen=True)
 class LocalOptions:
-    """How this machine is used. `memory_bytes` bounds each judge and candidate process tree."""
+    """How this machine is used.
+
+    `memory_bytes` bounds each judge and candidate process tree. `warm_workers` is how many sandboxes wait
+    with torch imported; None: four on a machine of many cores, else two.
+    """
 
     folder: Path
     cuda_home: Path | None = None
     cutlass: Path | None = None
     bwrap: Path | None = None
-    warm_workers: int = 2
+    warm_workers: int | None = None
     memory_bytes: int = 16 * 1024**3
     call_timeout_s: float = _CALL_TIMEOUT_S
     extra_readonly: tuple[Path, ...] = field(default=())
@@ -83,6 +88,8 @@ class LocalExecutor:
             processes=512,
         )
         self._pools: dict[str, WarmPool] = {}
+        # Where cores are few, a spare that imports torch would slow the run beside it: it waits for its end.
+        self._roomy = devices.cores() >= _MANY_CORES
         self._compiler = Compiler(tools, artifacts, status, FolderCache(options.folder / "compile-cache"))
 
     @classmethod
@@ -143,9 +150,10 @@ class LocalExecutor:
         key = gpu.uuid if gpu else "cpu"
         if key not in self._pools:
             self._need_torch()
-            self._pools[key] = WarmPool(
-                self._options.warm_workers, self._spec_parts(gpu), self._limits, self._status
-            )
+            size = self._options.warm_workers
+            if size is None:
+                size = 4 if self._roomy else 2
+            self._pools[key] = WarmPool(size, self._spec_parts(gpu), self._limits, self._status)
         return self._pools[key]
 
     def warm_up(self) -> None:
@@ -153,7 +161,9 @@ class LocalExecutor:
         if importlib.util.find_spec("torch") is not None:
             self._pool(self._gpus[0] if self._gpus else None).warm_up()
 
-    def _provenance(self, gpu: Gpu | None, compiled: CompileRecord | None, judge: dict[str, Any]) -> Provenance:
+    def _provenance(
+        self, gpu: Gpu | None, compiled: CompileRecord | None, judge: dict[str, Any]
+    ) -> Provenance:
         return Provenance(
             cuteforge=importlib.metadata.version("cuteforge"),
             host_os=platform.platform(),
@@ -172,7 +182,7 @@ class LocalExecutor:
         gpu = self._gpus[0] if definition.target == "cuda" and self._gpus else None
         workers: list[Worker] = []
         async with evaluation.ending(workers):
-            judge = await self._pool(gpu).take(refill=False)
+            judge = await self._pool(gpu).take(refill=self._roomy)
             workers.append(judge)
             message = {
                 "role": "derive",
@@ -205,7 +215,7 @@ class LocalExecutor:
             raise EnvironmentProblem("The compiled artefact is missing.", "Compile the candidate again.")
         fds = [link_fd, evaluation.open_artefact(self._artifacts.path(compiled.artifact))]
         if candidate.language == "python":
-            worker = await self._pool(gpu).take(refill=False)
+            worker = await self._pool(gpu).take(refill=self._roomy)
             config: dict[str, Any] = evaluation.python_config(task, candidate)
             await evaluation.order(worker, {"role": "candidate", "config": config}, fds)
             return worker
@@ -232,7 +242,7 @@ class LocalExecutor:
             # The next spare starts when this run is over: its imports would slow it down.
             worker = await self._start_candidate(task, candidate, compiled, gpu, candidate_fd)
             workers.append(worker)
-            judge = await self._pool(gpu).take(refill=False)
+            judge = await self._pool(gpu).take(refill=self._roomy)
             workers.append(judge)
             message = {
                 "role": "check",
@@ -244,7 +254,7 @@ class LocalExecutor:
             }
             await evaluation.order(judge, message, [judge_fd])
             verdict = await evaluation.judgement(judge, options.timeout_s, progress, "The correctness run")
-            ending, tail = await evaluation.how_it_ended(worker)
+            ending, tail = await evaluation.how_it_ended(worker, bool(verdict.answer["ok"]))
         self._pool(gpu).warm_up()
         answer = verdict.answer
         if ending:
@@ -274,7 +284,8 @@ class LocalExecutor:
         workers: list[Worker] = []
         async with evaluation.ending(workers), self._lease(gpu, True, progress):
             pool = self._pool(gpu)
-            await pool.settle()
+            if not self._roomy:
+                await pool.settle()
             # Before our own processes touch the device.
             noise = await anyio.to_thread.run_sync(devices.foreign_load, gpu)
             links: list[int] = []
@@ -286,15 +297,13 @@ class LocalExecutor:
                         task, participant.candidate, participant.compiled, gpu, candidate_fd
                     )
                 )
-            judge = await pool.take(refill=False)
+            judge = await pool.take(refill=self._roomy)
             workers.append(judge)
             message = {
                 "role": "benchmark",
                 "definition": task.definition.model_dump(mode="json"),
                 "card": task.card.model_dump(mode="json"),
-                "participants": [
-                    {"label": p.label, "candidate_id": p.candidate.id} for p in participants
-                ],
+                "participants": [{"label": p.label, "candidate_id": p.candidate.id} for p in participants],
                 "baselines": list(options.baselines),
                 "case": options.case,
                 "samples": options.samples,
@@ -303,7 +312,7 @@ class LocalExecutor:
             }
             await evaluation.order(judge, message, links)
             verdict = await evaluation.judgement(judge, options.timeout_s, progress, "The benchmark")
-            ending, _ = await evaluation.how_it_ended(workers[0])
+            ending, _ = await evaluation.how_it_ended(workers[0], bool(verdict.answer["ok"]))
         pool.warm_up()
         answer = verdict.answer
         if ending and not answer["ok"]:
@@ -398,6 +407,4 @@ def _summarise(record: BenchmarkRecord) -> BenchmarkRecord:
     if record.ok:
         parts = [f"{means[label]:.2f}x against {label} ({verdicts[label]})" for label in means]
         summary = "; ".join(parts) or "timed; no baseline took part"
-    return record.model_copy(
-        update={"geomean_speedup": means, "verdicts": verdicts, "summary": summary}
-    )
+    return record.model_copy(update={"geomean_speedup": means, "verdicts": verdicts, "summary": summary})

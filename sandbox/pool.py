@@ -74,9 +74,7 @@ async def start_worker(
 class WarmPool:
     """Keeps `size` torch workers ready. Must be used on one asyncio event loop."""
 
-    def __init__(
-        self, size: int, spec_parts: dict[str, Any], limits: Limits, status: SandboxStatus
-    ) -> None:
+    def __init__(self, size: int, spec_parts: dict[str, Any], limits: Limits, status: SandboxStatus) -> None:
         self._size = size
         self._spec_parts = spec_parts
         self._limits = limits

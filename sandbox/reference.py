@@ -28,9 +28,7 @@ Values = list[Any]
 
 def _failure(step: str, error: BaseException) -> InvalidRequest:
     """The reference's own error, with the line of its source that raised it."""
-    lines = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == SOURCE_NAME
-    ]
+    lines = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == SOURCE_NAME]
     where = f" at line {lines[-1].lineno} ('{(lines[-1].line or '').strip()[:120]}')" if lines else ""
     text = f"{type(error).__name__}: {str(error)[:600]}"
     return InvalidRequest(f"The reference failed in {step}{where}: {text}.", "Mend the reference source.")
@@ -309,9 +307,7 @@ class Reference:
 
 def upcast(values: Sequence[Any]) -> Values:
     """Floating tensors as float64, everything else as it is."""
-    return [
-        v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for v in values
-    ]
+    return [v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for v in values]
 
 
 def clone(values: Sequence[Any]) -> Values:

@@ -51,7 +51,9 @@ def memory_for(target: str) -> Memory:
     return CudaMemory()
 
 
-def raw_bytes(buffer: Buffer, target: str, address: int | None = None, nbytes: int | None = None) -> torch.Tensor:
+def raw_bytes(
+    buffer: Buffer, target: str, address: int | None = None, nbytes: int | None = None
+) -> torch.Tensor:
     """A flat uint8 view of a buffer: its data, or `nbytes` from `address`."""
     start = buffer.address if address is None else address
     count = buffer.nbytes if nbytes is None else nbytes

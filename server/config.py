@@ -39,7 +39,7 @@ class Settings(BaseSettings):
     compile_seconds: float = Field(default=300.0, gt=0)
     check_seconds: float = Field(default=300.0, gt=0)
     benchmark_seconds: float = Field(default=600.0, gt=0)
-    warm_workers: int = Field(default=2, ge=0, le=16)
+    warm_workers: int | None = Field(default=None, ge=0, le=16)
     memory_bytes: int = Field(default=16 * 1024**3, ge=256 * 1024**2)
     sandbox: Literal["require", "allow-none"] = "allow-none"
     log_level: LogLevel = "INFO"

@@ -94,11 +94,14 @@ class Pipeline:
             return None
         return record if self._artifacts.exists(record.artifact) else None
 
-    async def _compile(self, task: Task, candidate: Candidate, progress: Progress) -> Stage:
+    async def _compile(
+        self, task: Task, candidate: Candidate, progress: Progress, disassemble: bool = False
+    ) -> Stage:
+        """Compile and keep the record; the instruction mix takes time that only `compile` itself spends."""
         from cuteforge.profiles.sass import digest
 
         record = await self._executor.compile(task, candidate, progress)
-        if record.ok and candidate.language in ("cute", "cuda"):
+        if disassemble and record.ok and candidate.language in ("cute", "cuda"):
             try:
                 text = await self._executor.disassemble(record)
             except EnvironmentProblem:
@@ -114,7 +117,7 @@ class Pipeline:
     async def compile(self, candidate_id: str, progress: Progress) -> Outcome:
         """Compile a candidate."""
         task, candidate = await self._load(candidate_id)
-        stage = await self._compile(task, candidate, progress)
+        stage = await self._compile(task, candidate, progress, disassemble=True)
         assert isinstance(stage.record, CompileRecord)
         return Outcome(task, candidate, (stage,), "", policy.after_compile(stage.record))
 

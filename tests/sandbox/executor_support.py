@@ -80,9 +80,7 @@ class Machine:
     def check(self, task: Task, candidate: Candidate, **options: Any) -> CorrectnessRecord:
         compiled = self.compile(task, candidate)
         assert compiled.ok, compiled.diagnostics
-        return self.portal.call(
-            self.executor.check, task, candidate, compiled, CheckOptions(**options)
-        )
+        return self.portal.call(self.executor.check, task, candidate, compiled, CheckOptions(**options))
 
     def benchmark(self, task: Task, *candidates: Candidate, **options: Any) -> BenchmarkRecord:
         labels = ["candidate", "best", "parent"]
@@ -90,9 +88,7 @@ class Machine:
             Participant(label=label, candidate=c, compiled=self.compile(task, c))
             for label, c in zip(labels, candidates, strict=False)
         ]
-        return self.portal.call(
-            self.executor.benchmark, task, participants, BenchmarkOptions(**options)
-        )
+        return self.portal.call(self.executor.benchmark, task, participants, BenchmarkOptions(**options))
 
 
 @contextmanager

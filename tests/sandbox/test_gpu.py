@@ -95,7 +95,9 @@ def test_softmax_example_bug_is_located_and_its_launcher_runs(gpu: Machine) -> N
 
 def test_bfloat16_task_is_held_to_a_float64_oracle(gpu: Machine) -> None:
     task = gpu.derive(matrix_task(RELU, "cuda", (64, 1000), input_dtype="bfloat16"))
-    text = GOOD.replace("float", "__nv_bfloat16").replace("x[i] > 0 ? x[i] : 0", "__hmax(x[i], __nv_bfloat16(0.0f))")
+    text = GOOD.replace("float", "__nv_bfloat16").replace(
+        "x[i] > 0 ? x[i] : 0", "__hmax(x[i], __nv_bfloat16(0.0f))"
+    )
     record = gpu.check(task, kernel(task, "#include <cuda_bf16.h>\n" + text))
     assert record.ok, record.model_dump_json(indent=1)
 
@@ -115,7 +117,7 @@ def test_python_candidate_passes_and_a_wrong_shape_is_named(gpu: Machine) -> Non
 def test_triton_candidate_passes(gpu: Machine) -> None:
     pytest.importorskip("triton")
     task = gpu.derive(matrix_task(RELU, "cuda", (64, 1000)))
-    text = '''
+    text = """
 import torch
 import triton
 import triton.language as tl
@@ -133,7 +135,7 @@ class ModelNew(torch.nn.Module):
         out = torch.empty_like(x)
         relu[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
         return out
-'''
+"""
     record = gpu.check(task, module(task, text))
     assert record.ok, record.model_dump_json(indent=1)
 

@@ -26,9 +26,9 @@ extern "C" int cuteforge_launch(const float* x, float* out, int64_t rows, int64_
 }
 """
 MEND = """<<<<<<< SEARCH
-    for (int64_t c = 0; c < cols - 1; ++c) to[c]
+    for (int64_t c = 0; c < cols - 1; ++c) to[c] = std::exp((double)in[c] - top) / sum;
 =======
-    for (int64_t c = 0; c < cols; ++c) to[c]
+    for (int64_t c = 0; c < cols; ++c) to[c] = std::exp((double)in[c] - top) / sum;
 >>>>>>> REPLACE
 """
 FASTER = """<<<<<<< SEARCH
