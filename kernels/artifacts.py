@@ -7,11 +7,14 @@ import hashlib
 import os
 import re
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from cuteforge.kernels.errors import InvalidRequest, NotFound, StoreProblem
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_CHUNK = 1 << 20
 
 
 def storage_problem(error: OSError, where: Path) -> StoreProblem:
@@ -22,7 +25,7 @@ def storage_problem(error: OSError, where: Path) -> StoreProblem:
             "Free space there, or start the server with another `--home`.",
         )
     return StoreProblem(
-        f"'{where}' cannot be written: {error.strerror}.", "Check its permissions, or use another `--home`."
+        f"'{where}' cannot be used: {error.strerror}.", "Check its permissions, or use another `--home`."
     )
 
 
@@ -34,8 +37,8 @@ class Artifacts:
 
     def path(self, sha: str) -> Path:
         """Where a blob lies or would lie. Raises InvalidRequest unless `sha` is 64 hex digits."""
-        if not re.fullmatch(r"[0-9a-f]{64}", sha):
-            raise InvalidRequest(f"'{sha[:80]}' is not the hash of an artefact.", "Use 64 hex digits.")
+        if not isinstance(sha, str) or not re.fullmatch(r"[0-9a-f]{64}", sha):
+            raise InvalidRequest(f"{str(sha)[:80]!r} is not the hash of an artefact.", "Use 64 hex digits.")
         return self.root / sha[:2] / sha
 
     def exists(self, sha: str) -> bool:
@@ -49,24 +52,50 @@ class Artifacts:
             StoreProblem: the disk is full or cannot be written.
         """
         sha = hashlib.sha256(data).hexdigest()
-        place = self.path(sha)
-        if place.is_file() and place.stat().st_size == len(data):
-            return sha
+        self._keep(sha, len(data), (data,))
+        return sha
+
+    def put_file(self, source: Path) -> str:
+        """Store a copy of a file, of any size, and return its SHA-256.
+
+        Raises:
+            StoreProblem: as `put`; or the file cannot be read, or changed while it was read.
+        """
         try:
-            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with source.open("rb") as stream:
+                sha = hashlib.file_digest(stream, "sha256").hexdigest()
+                size = stream.tell()
+                stream.seek(0)
+                self._keep(sha, size, _chunks(stream))
+        except OSError as error:
+            raise storage_problem(error, source) from error
+        return sha
+
+    def _keep(self, sha: str, size: int, chunks: Iterable[bytes]) -> None:
+        place = self.path(sha)
+        try:
+            try:
+                if place.stat().st_size == size:
+                    return
+            except FileNotFoundError:
+                place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=".tmp-")
             try:
+                written = hashlib.sha256()
                 with os.fdopen(handle, "wb") as stream:
-                    stream.write(data)
+                    for chunk in chunks:
+                        stream.write(chunk)
+                        written.update(chunk)
                     stream.flush()
                     os.fsync(stream.fileno())
+                if written.hexdigest() != sha:
+                    raise StoreProblem("A file changed while it was stored.", "Store it again.")
                 os.replace(temporary, place)
             except BaseException:
                 Path(temporary).unlink(missing_ok=True)
                 raise
         except OSError as error:
             raise storage_problem(error, self.root) from error
-        return sha
 
     def get(self, sha: str) -> bytes:
         """The bytes of a hash.
@@ -83,9 +112,17 @@ class Artifacts:
         except OSError as error:
             raise storage_problem(error, place) from error
         if hashlib.sha256(data).hexdigest() != sha:
-            place.unlink(missing_ok=True)
+            try:
+                place.unlink(missing_ok=True)
+            except OSError as error:
+                raise storage_problem(error, place) from error
             raise StoreProblem(
                 f"Artefact {sha[:12]}… was damaged on disk and has been removed.",
                 "Compile the candidate again.",
             )
         return data
+
+
+def _chunks(stream: BinaryIO) -> Iterator[bytes]:
+    while chunk := stream.read(_CHUNK):
+        yield chunk

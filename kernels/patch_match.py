@@ -6,31 +6,19 @@ place: a wrong edit costs more than a refused one.
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections import Counter
+from bisect import bisect_left
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import Literal
 
 from cuteforge.kernels.errors import PatchRefused
+from cuteforge.kernels.patch_fuzzy import FUZZY_LEAD, FUZZY_THRESHOLD, FuzzySearch, Likeness
 
 How = Literal["exact", "whitespace", "fuzzy", "line"]
 
-FUZZY_THRESHOLD = 0.85
-"""Least mean similarity of lines for a fuzzy match. At 0.85 a misremembered name or literal in a few lines
-still matches, and code of the same shape elsewhere in a kernel does not."""
-
-FUZZY_LEAD = 0.05
-"""By how much the best fuzzy place must beat the second best."""
-
-_MAX_SHORTLIST = 12
-_MAX_CELLS = 4_000_000
-"""Bound on compared pairs of characters in one search: about half a second."""
-
 _SHOWN_LINES = 12
-_LINE_CHARS = 400
-_WORD = re.compile(r"\w+")
-_WORD_OR_END = re.compile(r"\w+|\n")
+_SHOWN_PLACES = 6
 
 
 @dataclass(frozen=True)
@@ -42,145 +30,108 @@ class Place:
     similarity: float
 
 
-def _occurrences(lines: list[str], wanted: list[str]) -> list[int]:
-    first, count = wanted[0], len(wanted)
-    return [
-        start
-        for start in range(len(lines) - count + 1)
-        if lines[start] == first and lines[start : start + count] == wanted
-    ]
-
-
 def squeezed(line: str) -> str:
     """A line without any white space."""
     return "".join(line.split())
 
 
-def locate(path: str, lines: list[str], wanted: list[str]) -> Place:
-    """The one place of `wanted` (not empty) in `lines`.
+class _Joined:
+    """Lines as one text: `str.find` takes linear time also where lines repeat, a loop over lines does not."""
 
-    Raises:
-        PatchRefused: no place, with the numbered text around the nearest one; or several, with their numbers.
-    """
-    exact = _occurrences(lines, wanted)
-    if exact:
-        return _only(path, lines, exact, wanted, "exact")
-    loose_lines, loose_wanted = [squeezed(x) for x in lines], [squeezed(x) for x in wanted]
-    if any(loose_wanted):
-        loose = _occurrences(loose_lines, loose_wanted)
-        if loose:
-            return _only(path, lines, loose, wanted, "whitespace")
-    return _fuzzy(path, lines, wanted, loose_lines, loose_wanted)
+    def __init__(self, lines: list[str]) -> None:
+        self._text = "\n" + "".join([f"{line}\n" for line in lines])
+        self._starts = [0, *accumulate(len(line) + 1 for line in lines)]
 
-
-def _only(path: str, lines: list[str], starts: list[int], wanted: list[str], how: How) -> Place:
-    if len(starts) == 1:
-        return Place(starts[0], how, 1.0)
-    numbers = ", ".join(str(s + 1) for s in starts[:6])
-    more = f" and {len(starts) - 6} more" if len(starts) > 6 else ""
-    raise PatchRefused(
-        f"The {len(wanted)} context line(s) starting '{wanted[0].strip()[:60]}' fit {len(starts)} places in "
-        f"{path}: lines {numbers}{more}.\n" + shown(lines, starts[0], len(wanted)),
-        "Add context lines until only one place fits, or use `edits` by line number.",
-    )
+    def find(self, wanted: list[str], limit: int) -> list[int]:
+        """The first `limit` lines at which the wanted ones begin; places may overlap."""
+        needle = "\n" + "".join([f"{line}\n" for line in wanted])
+        found: list[int] = []
+        position = self._text.find(needle)
+        while position >= 0 and len(found) < limit:
+            found.append(bisect_left(self._starts, position))
+            position = self._text.find(needle, position + 1)
+        return found
 
 
-class _Comparison:
-    """Compares runs of lines, and gives up on a run that cannot come near the best one so far."""
+class Text:
+    """The lines of one file, prepared once for all changes that a patch makes to it."""
 
-    def __init__(self, path: str, wanted: list[str]) -> None:
-        self._path = path
-        self._wanted = [line[:_LINE_CHARS] for line in wanted]
-        # A matcher prepares its second text, so each is made once for all candidates.
-        self._matchers = [difflib.SequenceMatcher(None, "", line, autojunk=False) for line in self._wanted]
-        self._cells = 0
+    def __init__(self, path: str, lines: list[str]) -> None:
+        self.path = path
+        self.lines = lines
 
-    def similarity(self, lines: list[str], floor: float) -> float:
-        """Mean similarity of lines weighted by length; below `floor` any value that is below it."""
-        pairs = [(x[:_LINE_CHARS], y) for x, y in zip(lines, self._wanted, strict=True)]
-        total = sum(max(len(x), len(y), 1) for x, y in pairs)
-        lost = 0.0
-        for matcher, (x, y) in zip(self._matchers, pairs, strict=True):
-            if x == y:
-                continue
-            self._cells += len(x) * len(y)
-            if self._cells > _MAX_CELLS:
-                raise PatchRefused(
-                    f"A change's context is not in {self._path}, and is too long and too different to search "
-                    "for by likeness.",
-                    "Copy the context from the current text, or use `edits` by line number.",
-                )
-            matcher.set_seq1(x)
-            lost += max(len(x), len(y), 1) * (1 - matcher.ratio())
-            if lost > (1 - floor) * total:
-                break
-        return 1 - lost / total
+    @cached_property
+    def _exact(self) -> _Joined:
+        return _Joined(self.lines)
 
+    @cached_property
+    def _loose_lines(self) -> list[str]:
+        return [squeezed(line) for line in self.lines]
 
-def _shortlist(lines: list[str], wanted: list[str]) -> list[int]:
-    """Starts that could match best, by the words they share: a full comparison of all would be slow."""
-    count = len(wanted)
-    if len(lines) < count:
-        return []
-    need = dict(Counter(word for line in wanted for word in _words(line)))
-    size = sum(need.values())
-    # Only the words that the context has too: most lines of a file have none, or few.
-    words: list[list[str]] = [[]]
-    for token in _WORD_OR_END.findall("\n".join([line[:_LINE_CHARS] for line in lines])):
-        if token == "\n":
-            words.append([])
-        elif token in need:
-            words[-1].append(token)
-    window = dict.fromkeys(need, 0)
-    shared = 0
-    scores: list[int] = []
-    for number, entering in enumerate(words):
-        for word in entering:
-            shared += window[word] < need[word]
-            window[word] += 1
-        if number >= count:
-            for word in words[number - count]:
-                window[word] -= 1
-                shared -= window[word] < need[word]
-        if number >= count - 1:
-            scores.append(shared)
-    ranked = sorted(range(len(scores)), key=lambda s: -scores[s])[:_MAX_SHORTLIST]
-    return [s for s in ranked if scores[s] * 2 >= size]
+    @cached_property
+    def _loose(self) -> _Joined:
+        return _Joined(self._loose_lines)
 
+    @cached_property
+    def _fuzzy(self) -> FuzzySearch:
+        return FuzzySearch(self.path, self._loose_lines, self.lines)
 
-def _words(line: str) -> list[str]:
-    return _WORD.findall(line[:_LINE_CHARS])
+    def locate(self, wanted: list[str]) -> Place:
+        """The one place of `wanted`, which is not empty.
 
+        Raises:
+            PatchRefused: no place, with the numbered text around the nearest one; or several, with their
+                numbers.
+        """
+        found = self._exact.find(wanted, _SHOWN_PLACES + 1)
+        if found:
+            return self._only(found, wanted, "exact")
+        loose = [squeezed(line) for line in wanted]
+        if any(loose):
+            found = self._loose.find(loose, _SHOWN_PLACES + 1)
+            if found:
+                return self._only(found, wanted, "whitespace")
+        return self._alike(self._fuzzy.ranked(wanted, loose), len(wanted))
 
-def _fuzzy(
-    path: str, lines: list[str], wanted: list[str], loose_lines: list[str], loose_wanted: list[str]
-) -> Place:
-    count = len(loose_wanted)
-    compare = _Comparison(path, loose_wanted)
-    scored: list[tuple[float, int]] = []
-    floor = 0.0
-    for candidate in _shortlist(lines, wanted):
-        score = compare.similarity(loose_lines[candidate : candidate + count], floor)
-        floor = max(floor, score - FUZZY_LEAD)
-        scored.append((score, candidate))
-    scored.sort(key=lambda pair: (-pair[0], pair[1]))
-    best, start = scored[0] if scored else (0.0, 0)
-    if best >= FUZZY_THRESHOLD and (len(scored) == 1 or best - scored[1][0] >= FUZZY_LEAD):
-        return Place(start, "fuzzy", best)
-    if best >= FUZZY_THRESHOLD:
-        second = scored[1][1]
+    def _only(self, starts: list[int], wanted: list[str], how: How) -> Place:
+        if len(starts) == 1:
+            return Place(starts[0], how, 1.0)
+        many = len(starts) > _SHOWN_PLACES
+        numbers = ", ".join(str(start + 1) for start in starts[:_SHOWN_PLACES])
         raise PatchRefused(
-            f"The context fits two places in {path} about equally: lines {start + 1} and {second + 1}.\n"
-            + shown(lines, start, count),
-            "Copy the context from the current text.",
+            f"The {len(wanted)} context line(s) starting '{wanted[0].strip()[:60]}' fit "
+            f"{f'more than {_SHOWN_PLACES}' if many else len(starts)} places in {self.path}: "
+            f"lines {numbers}{' and more' if many else ''}.\n" + shown(self.lines, starts[0], len(wanted)),
+            "Add context lines until only one place fits, or use `edits` by line number.",
         )
-    nearest = (
-        f" Nearest ({best:.0%} alike):\n{shown(lines, start, count)}" if scored else f"\n{shown(lines, 0, 8)}"
-    )
-    raise PatchRefused(
-        f"The context is not in {path}.{nearest}",
-        "Make the patch from this text: the file may have changed since you read it.",
-    )
+
+    def _alike(self, ranked: list[Likeness], count: int) -> Place:
+        if not ranked:
+            raise PatchRefused(
+                f"The context is not in {self.path}.\n{shown(self.lines, 0, 8)}",
+                "Make the patch from the current text: the file may have changed since you read it.",
+            )
+        best = ranked[0]
+        text = shown(self.lines, best.line, count)
+        if best.similarity < FUZZY_THRESHOLD:
+            raise PatchRefused(
+                f"The context is not in {self.path}. Nearest ({best.similarity:.0%} alike):\n{text}",
+                "Make the patch from this text: the file may have changed since you read it.",
+            )
+        if len(ranked) > 1 and best.similarity - ranked[1].similarity < FUZZY_LEAD:
+            raise PatchRefused(
+                f"The context fits two places in {self.path} about equally: lines {best.line + 1} and "
+                f"{ranked[1].line + 1}.\n{text}",
+                "Copy the context from the current text.",
+            )
+        if best.stranger is not None:
+            raise PatchRefused(
+                f"The context is like {self.path} at line {best.line + 1} ({best.similarity:.0%}), but line "
+                f"{best.stranger + 1} there is another one: "
+                f"'{self.lines[best.stranger].strip()[:80]}'.\n{text}",
+                "Make the patch from this text: that line would be replaced unseen.",
+            )
+        return Place(best.line, "fuzzy", best.similarity)
 
 
 def shown(lines: list[str], start: int, count: int) -> str:

@@ -6,7 +6,10 @@ structure is stable. They advise; nothing here refuses a call.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
+
+from pydantic import Field
 
 from cuteforge.kernels.history import Tree
 from cuteforge.kernels.model import Frozen
@@ -36,7 +39,7 @@ class NextCall(Frozen):
 
     tool: str
     reason: str
-    arguments: dict[str, str] = {}
+    arguments: dict[str, str] = Field(default_factory=dict)
 
 
 class Phase(NamedTuple):
@@ -60,16 +63,16 @@ def phase(tree: Tree, workload: WorkloadClass, roofline_pct: float | None = None
         return Phase(
             "profile", f"{len(steps)} structural steps were measured (limit for {workload}: {limit})"
         )
-    recent = steps[-PLATEAU_STEPS:]
-    if len(recent) == PLATEAU_STEPS and all(_gain(row.speedups) < PLATEAU_GAIN for row in recent):
+    gains = [gain for gain in (_gain(row.speedups) for row in steps) if gain is not None]
+    recent = gains[-PLATEAU_STEPS:]
+    if len(recent) == PLATEAU_STEPS and all(gain < PLATEAU_GAIN for gain in recent):
         return Phase("profile", f"the last {PLATEAU_STEPS} steps gained less than 2 %")
     return Phase("structure", f"{len(steps)} of {limit} structural steps measured")
 
 
-def _gain(speedups: object) -> float:
-    if isinstance(speedups, dict):
-        return float(speedups.get("best", speedups.get("parent", 1.0)))
-    return 1.0
+def _gain(speedups: Mapping[str, float]) -> float | None:
+    """Against the best, else the parent; None where it was measured beside neither."""
+    return speedups.get("best", speedups.get("parent"))
 
 
 def after_task(task_id: str, warnings: tuple[str, ...]) -> tuple[NextCall, ...]:
@@ -95,11 +98,13 @@ def after_submit(candidate_id: str) -> tuple[NextCall, ...]:
     )
 
 
-def after_compile(record: CompileRecord) -> tuple[NextCall, ...]:
-    """What follows a compilation."""
+def after_compile(record: CompileRecord, tree: Tree | None = None) -> tuple[NextCall, ...]:
+    """What follows a compilation; with the tree, a spent repair budget is seen too."""
     known = {"candidate_id": record.candidate_id}
     if record.ok:
         return (NextCall(tool="run_correctness", reason="it compiles; is it right?", arguments=known),)
+    if tree is not None and tree.repairs(record.candidate_id) >= REPAIR_BUDGET:
+        return _give_up(record, tree)
     return (
         NextCall(
             tool="patch_apply",
@@ -109,21 +114,34 @@ def after_compile(record: CompileRecord) -> tuple[NextCall, ...]:
     )
 
 
+def _give_up(record: CompileRecord | CorrectnessRecord, tree: Tree) -> tuple[NextCall, ...]:
+    """Back to the best with another idea, or a new start where there is no best."""
+    tries = tree.repairs(record.candidate_id)
+    if tree.best_id is None:
+        way = NextCall(
+            tool="submit_candidate",
+            reason=f"{tries} attempts in a row failed: start anew with a simpler kernel",
+            arguments={"task_id": record.task_id, "then": "check"},
+        )
+    else:
+        way = NextCall(
+            tool="patch_apply",
+            reason=f"{tries} attempts in a row failed: go back to the best and try a different idea",
+            arguments={"candidate_id": tree.best_id, "then": "evaluate"},
+        )
+    return (
+        way,
+        NextCall(tool="history", reason="see what was tried", arguments={"task_id": record.task_id}),
+    )
+
+
 def after_check(record: CorrectnessRecord, tree: Tree) -> tuple[NextCall, ...]:
-    """What follows a correctness run; after a spent repair budget: back to the best, with another idea."""
+    """What follows a correctness run; after a spent repair budget: another idea instead of more repairs."""
     known = {"candidate_id": record.candidate_id}
     if record.ok:
         return (NextCall(tool="benchmark", reason="it is correct; is it faster?", arguments=known),)
-    tries = tree.repairs(record.candidate_id)
-    if tries >= REPAIR_BUDGET and tree.best_id:
-        return (
-            NextCall(
-                tool="patch_apply",
-                reason=f"{tries} repairs failed: go back to the best and try a different idea",
-                arguments={"candidate_id": tree.best_id, "then": "evaluate"},
-            ),
-            NextCall(tool="history", reason="see what was tried", arguments={"task_id": record.task_id}),
-        )
+    if tree.repairs(record.candidate_id) >= REPAIR_BUDGET:
+        return _give_up(record, tree)
     return (
         NextCall(
             tool="patch_apply",
@@ -136,8 +154,21 @@ def after_check(record: CorrectnessRecord, tree: Tree) -> tuple[NextCall, ...]:
 def after_benchmark(record: BenchmarkRecord, tree: Tree, workload: WorkloadClass) -> tuple[NextCall, ...]:
     """What follows a benchmark: one structural change from the best, never from a regression."""
     base = tree.best_id or record.candidate_id
-    stage = phase(tree, workload)
-    if base == record.candidate_id:
+    is_best = base == record.candidate_id
+    stage = phase(tree, workload, _roofline(record) if is_best else None)
+    history = {"task_id": record.task_id}
+    if stage.name == "done":
+        return (
+            NextCall(
+                tool="history",
+                reason=f"{stage.reason}: export what was found",
+                arguments={**history, "action": "export"},
+            ),
+        )
+    if not record.ok:
+        reason = "the benchmark failed: mend what its summary says"
+        base = record.candidate_id
+    elif is_best:
         reason = "build on it with one structural change"
     else:
         reason = "this one is not faster: branch from the best with one other structural change"
@@ -147,7 +178,7 @@ def after_benchmark(record: BenchmarkRecord, tree: Tree, workload: WorkloadClass
             reason=f"{reason} ({stage.name}: {stage.reason})",
             arguments={"candidate_id": base, "then": "evaluate"},
         ),
-        NextCall(tool="history", reason="see the tree and the best", arguments={"task_id": record.task_id}),
+        NextCall(tool="history", reason="see the tree and the best", arguments=history),
     ]
     if record.noise:
         steps.insert(
@@ -158,4 +189,11 @@ def after_benchmark(record: BenchmarkRecord, tree: Tree, workload: WorkloadClass
                 arguments={"candidate_id": record.candidate_id},
             ),
         )
-    return tuple(steps[:3])
+    return tuple(steps)
+
+
+def _roofline(record: BenchmarkRecord) -> float | None:
+    """The share of the roofline in the case that is furthest from it; None where one is not known."""
+    shares = [case.roofline_pct for case in record.cases]
+    known = [share for share in shares if share is not None]
+    return min(known) if known and len(known) == len(shares) else None

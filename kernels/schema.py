@@ -108,15 +108,29 @@ MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_create_domain, _add_hea
 SCHEMA_VERSION = len(MIGRATIONS)
 
 
+def stored_version(connection: Connection) -> int:
+    """The schema version of a database; 0 for an empty one."""
+    if not inspect(connection).has_table("schema_version"):
+        return 0
+    return connection.execute(select(version.c.version)).scalar_one_or_none() or 0
+
+
+def lock(connection: Connection) -> None:
+    """Let no other transaction that calls this go on before this one has ended.
+
+    Sequence numbers are one more than the largest: two writers at a time could take the same one. SQLite has
+    one writer anyway.
+    """
+    connection.execute(select(version.c.version).with_for_update())
+
+
 def migrate(connection: Connection) -> None:
     """Bring a store to SCHEMA_VERSION inside the caller's transaction.
 
     Raises:
         StoreProblem: the store was written by a newer Cuteforge.
     """
-    found = 0
-    if inspect(connection).has_table("schema_version"):
-        found = connection.execute(select(version.c.version)).scalar_one_or_none() or 0
+    found = stored_version(connection)
     if found > SCHEMA_VERSION:
         raise StoreProblem(
             f"The store has schema version {found}; this Cuteforge knows {SCHEMA_VERSION}.",

@@ -7,84 +7,27 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from pydantic import TypeAdapter
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from pydantic import TypeAdapter, ValidationError
 
-from cuteforge.kernels.artifacts import storage_problem
 from cuteforge.kernels.candidate import Candidate
+from cuteforge.kernels.database import Database
 from cuteforge.kernels.errors import NotFound, StoreProblem
 from cuteforge.kernels.model import utc_now
 from cuteforge.kernels.records import BenchmarkRecord, CompileRecord, CorrectnessRecord, Record
-from cuteforge.kernels.schema import candidates, heads, jobs, migrate, runs, tasks
+from cuteforge.kernels.rows import Head, HistoryRow, JobRow, RunRow, TaskRow
+from cuteforge.kernels.schema import candidates, heads, jobs, runs, tasks
 from cuteforge.kernels.task import Task
 
+T = TypeVar("T")
 AnyRecord = CompileRecord | CorrectnessRecord | BenchmarkRecord
 _RECORD: TypeAdapter[AnyRecord] = TypeAdapter(Record)
-_BUSY_MS = 15_000
-
-
-class TaskRow(NamedTuple):
-    """One line of the list of tasks."""
-
-    id: str
-    name: str
-    created_at: datetime
-    candidates: int
-
-
-class RunRow(NamedTuple):
-    """One line of a list of runs."""
-
-    id: str
-    kind: str
-    ok: bool
-    candidate_id: str
-    created_at: datetime
-
-
-class HistoryRow(NamedTuple):
-    """What the history shows of a candidate; None where that was never run."""
-
-    id: str
-    parent_id: str | None
-    seq: int
-    language: str
-    note: str
-    created_at: datetime
-    compile_ok: bool | None
-    correct: bool | None
-    speedups: Mapping[str, float]
-    median_ns: float | None
-
-
-class Head(NamedTuple):
-    """The best candidate of a task, and the one its user checked out."""
-
-    best_id: str | None
-    checked_out: str | None
-
-
-class JobRow(NamedTuple):
-    """A job as it stands; `result` and `error` once it has ended."""
-
-    id: str
-    kind: str
-    state: str
-    owner: str
-    progress: float
-    message: str
-    request: dict[str, Any]
-    result: dict[str, Any] | None
-    error: str | None
-    created_at: datetime
-    updated_at: datetime
+_LONGEST_ID = 64
 
 
 def _aware(moment: datetime) -> datetime:
@@ -92,22 +35,30 @@ def _aware(moment: datetime) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _problem(error: SQLAlchemyError, url: sa.URL) -> StoreProblem:
-    where = url.database or url.render_as_string(hide_password=True)
-    text = str(error.orig if isinstance(error, DBAPIError) else error)
-    remedies = {
-        "full": ("its disk is full; nothing stored before is lost", "Free space, or use another `--home`."),
-        "readonly": ("it is read-only", "Check its permissions, or use another `--home`."),
-        "unable to open": ("it cannot be opened", "Check the folder's permissions, or use another `--home`."),
-        "disk i/o": ("its disk fails", "Check the disk; restore the store from a backup if it is damaged."),
-        "malformed": ("it is damaged", "Restore it from a backup, or move it away to start afresh."),
-        "not a database": ("it is no SQLite file", "Move it away, or use another `--home`."),
-        "locked": ("another process holds it", "Try again; if it lasts, end the process that holds it."),
-    }
-    for sign, (cause, remedy) in remedies.items():
-        if sign in text.lower():
-            return StoreProblem(f"The store '{where}' cannot be used: {cause}.", remedy)
-    return StoreProblem(f"The store '{where}' failed: {text[:300]}.", "Run `cuteforge doctor`.")
+def _key(value: object) -> str:
+    """An id as it may be looked up; the empty text, which no object has, for what cannot be one."""
+    text = str(value)
+    return text if len(text) <= _LONGEST_ID and text.isascii() and text.isprintable() else ""
+
+
+def _shown(value: object) -> str:
+    """An id as it may be repeated to its sender: bounded, and without what no client could decode."""
+    return str(value)[:80].encode("ascii", "backslashreplace").decode()
+
+
+def _storable(text: str | None) -> str | None:
+    # What a program printed may hold bytes that are no UTF-8, which Python keeps as lone surrogates.
+    return None if text is None else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _decoded(decode: Callable[[str], T], text: str, what: str) -> T:
+    try:
+        return decode(text)
+    except ValidationError as error:
+        raise StoreProblem(
+            f"The stored {what} cannot be read: {error.errors()[0]['msg']}.",
+            "It was damaged or written by another version: upgrade Cuteforge, or make it again.",
+        ) from error
 
 
 class Store:
@@ -119,43 +70,13 @@ class Store:
     """
 
     def __init__(self, url: str | Path) -> None:
-        if isinstance(url, Path):
-            try:
-                url.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            except OSError as error:
-                raise storage_problem(error, url.parent) from error
-            self._url = sa.URL.create("sqlite", database=str(url))
-        else:
-            self._url = sa.make_url(url)
-        self._sqlite = self._url.get_backend_name() == "sqlite"
-        arguments: dict[str, Any] = {"timeout": _BUSY_MS / 1000} if self._sqlite else {}
-        self._engine = sa.create_engine(self._url, connect_args=arguments)
-        if self._sqlite:
-            sa.event.listen(self._engine, "connect", _prepare_sqlite)
-            sa.event.listen(self._engine, "begin", _begin_immediate)
-        with self._writing() as connection:
-            migrate(connection)
-
-    @contextmanager
-    def _writing(self) -> Iterator[sa.Connection]:
-        try:
-            with self._engine.begin() as connection:
-                yield connection
-        except SQLAlchemyError as error:
-            raise _problem(error, self._url) from error
-
-    @contextmanager
-    def _reading(self) -> Iterator[sa.Connection]:
-        try:
-            # Autocommit: a read needs no transaction, so it never waits for a writer.
-            with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                yield connection
-        except SQLAlchemyError as error:
-            raise _problem(error, self._url) from error
+        self._database = Database(url)
+        self._reading = self._database.reading
+        self._writing = self._database.writing
 
     def close(self) -> None:
         """Close all connections."""
-        self._engine.dispose()
+        self._database.close()
 
     def put_task(self, task: Task) -> bool:
         """Keep a task; False if it was there already."""
@@ -175,8 +96,8 @@ class Store:
     def find_task(self, task_id: str) -> Task | None:
         """A task, or None."""
         with self._reading() as connection:
-            text = connection.scalar(sa.select(tasks.c.json).where(tasks.c.id == str(task_id)))
-        return None if text is None else Task.model_validate_json(text)
+            text = connection.scalar(sa.select(tasks.c.json).where(tasks.c.id == _key(task_id)))
+        return None if text is None else _decoded(Task.model_validate_json, text, f"task {task_id}")
 
     def task(self, task_id: str) -> Task:
         """A task. Raises NotFound naming recent ids."""
@@ -184,7 +105,7 @@ class Store:
         if found is None:
             recent = ", ".join(row.id for row in self.tasks(3))
             raise NotFound(
-                f"There is no task '{str(task_id)[:80]}'.",
+                f"There is no task '{_shown(task_id)}'.",
                 f"Recent tasks: {recent}." if recent else "Define one with define_task.",
             )
         return found
@@ -210,15 +131,15 @@ class Store:
         with self._writing() as connection:
             if connection.scalar(sa.select(candidates.c.id).where(candidates.c.id == candidate.id)):
                 return False
-            if not connection.scalar(sa.select(tasks.c.id).where(tasks.c.id == candidate.task_id)):
-                raise NotFound(f"There is no task '{candidate.task_id}'.", "Define it first.")
+            if not connection.scalar(sa.select(tasks.c.id).where(tasks.c.id == _key(candidate.task_id))):
+                raise NotFound(f"There is no task '{_shown(candidate.task_id)}'.", "Define it first.")
             if candidate.parent_id is not None:
                 parent_task = connection.scalar(
-                    sa.select(candidates.c.task_id).where(candidates.c.id == candidate.parent_id)
+                    sa.select(candidates.c.task_id).where(candidates.c.id == _key(candidate.parent_id))
                 )
                 if parent_task != candidate.task_id:
                     raise NotFound(
-                        f"The parent '{candidate.parent_id[:80]}' is no candidate of this task.",
+                        f"The parent '{_shown(candidate.parent_id)}' is no candidate of this task.",
                         "Leave parent_id out, or see `history`.",
                     )
             last = connection.scalar(
@@ -240,18 +161,18 @@ class Store:
 
     def candidate(self, candidate_id: str) -> Candidate:
         """A candidate. Raises NotFound."""
-        query = sa.select(candidates.c.json).where(candidates.c.id == str(candidate_id))
+        query = sa.select(candidates.c.json).where(candidates.c.id == _key(candidate_id))
         with self._reading() as connection:
             text = connection.scalar(query)
         if text is None:
             raise NotFound(
-                f"There is no candidate '{str(candidate_id)[:80]}'.",
+                f"There is no candidate '{_shown(candidate_id)}'.",
                 "`history` with a task id lists the candidates of a task.",
             )
-        return Candidate.model_validate_json(text)
+        return _decoded(Candidate.model_validate_json, text, f"candidate {candidate_id}")
 
     def put_run(self, record: AnyRecord) -> str:
-        """Keep a record; returns its run id. Raises NotFound for an unknown candidate."""
+        """Keep a record; returns its run id. Raises NotFound unless its task has its candidate."""
         run_id = f"r_{uuid.uuid4().hex[:12]}"
         median: float | None = None
         speedups: str | None = None
@@ -259,9 +180,12 @@ class Store:
             speedups = json.dumps(record.geomean_speedup)
             median = record.cases[0].timings[0].median_ns if record.cases else None
         with self._writing() as connection:
-            known = sa.select(candidates.c.id).where(candidates.c.id == record.candidate_id)
-            if not connection.scalar(known):
-                raise NotFound(f"There is no candidate '{record.candidate_id}'.", "Submit it first.")
+            owner = sa.select(candidates.c.task_id).where(candidates.c.id == _key(record.candidate_id))
+            if connection.scalar(owner) != record.task_id:
+                raise NotFound(
+                    f"Task '{_shown(record.task_id)}' has no candidate '{_shown(record.candidate_id)}'.",
+                    "Submit it first.",
+                )
             last = connection.scalar(sa.select(sa.func.max(runs.c.number)))
             connection.execute(
                 runs.insert().values(
@@ -282,10 +206,10 @@ class Store:
     def run(self, run_id: str) -> AnyRecord:
         """A record by its run id. Raises NotFound."""
         with self._reading() as connection:
-            text = connection.scalar(sa.select(runs.c.json).where(runs.c.id == str(run_id)))
+            text = connection.scalar(sa.select(runs.c.json).where(runs.c.id == _key(run_id)))
         if text is None:
-            raise NotFound(f"There is no run '{str(run_id)[:80]}'.", "Run ids come with each answer.")
-        return _RECORD.validate_json(text)
+            raise NotFound(f"There is no run '{_shown(run_id)}'.", "Run ids come with each answer.")
+        return _decoded(_RECORD.validate_json, text, f"run {run_id}")
 
     def runs(
         self,
@@ -302,7 +226,7 @@ class Store:
             (runs.c.kind, kind),
         ):
             if value is not None:
-                query = query.where(column == value)
+                query = query.where(column == _key(value))
         with self._reading() as connection:
             found = connection.execute(query.order_by(runs.c.number.desc()).limit(limit))
             return tuple(RunRow(r[0], r[1], r[2], r[3], _aware(r[4])) for r in found)
@@ -311,19 +235,19 @@ class Store:
         """The newest record of one kind for a candidate, with its run id."""
         query = (
             sa.select(runs.c.id, runs.c.json)
-            .where(runs.c.candidate_id == str(candidate_id), runs.c.kind == kind)
+            .where(runs.c.candidate_id == _key(candidate_id), runs.c.kind == kind)
             .order_by(runs.c.number.desc())
             .limit(1)
         )
         with self._reading() as connection:
             row = connection.execute(query).first()
-        return None if row is None else (row[0], _RECORD.validate_json(row[1]))
+        return None if row is None else (row[0], _decoded(_RECORD.validate_json, row[1], f"run {row[0]}"))
 
     def history_rows(self, task_id: str) -> tuple[HistoryRow, ...]:
         """All candidates of a task in order, each with the outcome of its newest run of each kind."""
         newest = (
             sa.select(runs.c.candidate_id, runs.c.kind, sa.func.max(runs.c.number).label("number"))
-            .where(runs.c.task_id == str(task_id))
+            .where(runs.c.task_id == _key(task_id))
             .group_by(runs.c.candidate_id, runs.c.kind)
             .subquery()
         )
@@ -340,7 +264,7 @@ class Store:
                 columns.note,
                 columns.created_at,
             )
-            .where(columns.task_id == str(task_id))
+            .where(columns.task_id == _key(task_id))
             .order_by(columns.seq)
         )
         found: dict[tuple[str, str], tuple[bool, float | None, str | None]] = {}
@@ -370,17 +294,41 @@ class Store:
 
     def head(self, task_id: str) -> Head:
         """Best and checked-out candidate of a task."""
-        query = sa.select(heads.c.best_id, heads.c.checked_out).where(heads.c.task_id == str(task_id))
+        query = sa.select(heads.c.best_id, heads.c.checked_out).where(heads.c.task_id == _key(task_id))
         with self._reading() as connection:
             row = connection.execute(query).first()
         return Head(None, None) if row is None else Head(row[0], row[1])
 
-    def set_head(self, task_id: str, **changes: str | None) -> None:
-        """Set `best_id` or `checked_out`, leaving the other as it is."""
+    def set_head(self, task_id: str, best_id: str | None = None, checked_out: str | None = None) -> None:
+        """Set what is given, leaving the other as it is. Raises NotFound for a candidate of no such task."""
         with self._writing() as connection:
-            here = heads.c.task_id == task_id
-            if connection.execute(heads.update().where(here).values(**changes)).rowcount == 0:
-                connection.execute(heads.insert().values(task_id=task_id, **changes))
+            self._move_head(connection, task_id, {"best_id": best_id, "checked_out": checked_out})
+
+    def move_best(self, task_id: str, expected: str | None, best_id: str) -> bool:
+        """Make a candidate the best if `expected`, which it was measured against, still is; else False.
+
+        Two servers that measure at the same time could otherwise replace a best by one that is slower.
+        Raises NotFound as `set_head` does.
+        """
+        present = sa.select(heads.c.best_id).where(heads.c.task_id == _key(task_id))
+        with self._writing() as connection:
+            if connection.scalar(present) != expected:
+                return False
+            self._move_head(connection, task_id, {"best_id": best_id})
+            return True
+
+    def _move_head(self, connection: sa.Connection, task_id: str, changes: dict[str, str | None]) -> None:
+        changes = {key: value for key, value in changes.items() if value is not None}
+        for candidate_id in changes.values():
+            owner = sa.select(candidates.c.task_id).where(candidates.c.id == _key(candidate_id))
+            if connection.scalar(owner) != task_id:
+                raise NotFound(
+                    f"Task '{_shown(task_id)}' has no candidate '{_shown(candidate_id)}'.",
+                    "`history` with a task id lists the candidates of a task.",
+                )
+        here = heads.c.task_id == _key(task_id)
+        if changes and connection.execute(heads.update().where(here).values(**changes)).rowcount == 0:
+            connection.execute(heads.insert().values(task_id=task_id, **changes))
 
     def put_job(self, job_id: str, kind: str, owner: str, request: Mapping[str, Any]) -> None:
         """Keep a new job in state `queued`; `owner` is the server process that runs it."""
@@ -409,28 +357,27 @@ class Store:
         result: Mapping[str, Any] | None = None,
         error: str | None = None,
     ) -> None:
-        """Change what is given of a job."""
+        """Change what is given of a job. Raises NotFound."""
         values: dict[str, Any] = {
             "state": state,
             "progress": progress,
-            "message": message,
+            "message": _storable(message),
             "result": None if result is None else json.dumps(dict(result)),
-            "error": error,
+            "error": _storable(error),
         }
         values = {key: value for key, value in values.items() if value is not None}
         with self._writing() as connection:
-            connection.execute(
-                jobs.update().where(jobs.c.id == job_id).values(**values, updated_at=utc_now())
-            )
+            here = jobs.c.id == _key(job_id)
+            changed = connection.execute(jobs.update().where(here).values(**values, updated_at=utc_now()))
+            if changed.rowcount == 0:
+                raise _no_job(job_id)
 
     def job(self, job_id: str) -> JobRow:
         """A job. Raises NotFound."""
         with self._reading() as connection:
-            row = connection.execute(sa.select(*_JOB_COLUMNS).where(jobs.c.id == str(job_id))).first()
+            row = connection.execute(sa.select(*_JOB_COLUMNS).where(jobs.c.id == _key(job_id))).first()
         if row is None:
-            raise NotFound(
-                f"There is no job '{str(job_id)[:80]}'.", "Job ids come with answers of long calls."
-            )
+            raise _no_job(job_id)
         return _job(row)
 
     def unfinished_jobs(self) -> tuple[JobRow, ...]:
@@ -442,6 +389,10 @@ class Store:
         )
         with self._reading() as connection:
             return tuple(_job(row) for row in connection.execute(query))
+
+
+def _no_job(job_id: str) -> NotFound:
+    return NotFound(f"There is no job '{_shown(job_id)}'.", "Job ids come with answers of long calls.")
 
 
 _JOB_COLUMNS = (
@@ -465,18 +416,3 @@ def _job(row: sa.Row[Any]) -> JobRow:
     values[7] = json.loads(values[7]) if values[7] else None
     values[9], values[10] = _aware(values[9]), _aware(values[10])
     return JobRow(*values)
-
-
-def _prepare_sqlite(connection: Any, _: Any) -> None:
-    # SQLAlchemy opens transactions itself (see `_begin_immediate`), not sqlite3.
-    connection.isolation_level = None
-    cursor = connection.cursor()
-    for pragma in (f"busy_timeout={_BUSY_MS}", "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
-
-
-def _begin_immediate(connection: sa.Connection) -> None:
-    # A transaction that reads first and writes later could otherwise fail as locked, without waiting.
-    if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
-        connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 
@@ -63,7 +64,7 @@ def _scale(oracle: torch.Tensor) -> float:
     flat = oracle.reshape(-1)
     sample = flat[:: max(1, flat.numel() // _SAMPLE)].double().abs()
     sample = sample[torch.isfinite(sample)]
-    rms = (float(square) / int(count)) ** 0.5
+    rms: float = (float(square) / int(count)) ** 0.5
     return min(rms, 10 * float(sample.median())) if sample.numel() else rms
 
 
@@ -173,7 +174,7 @@ def _spans(positions: Sequence[int], extent: int, what: str) -> str | None:
         return (
             f"only {what} {low}..{high} of {extent}" if count > 1 else f"only one of {extent} {what}: {low}"
         )
-    steps = {b - a for a, b in zip(positions, positions[1:], strict=False)}
+    steps = {b - a for a, b in pairwise(positions)}
     if len(steps) == 1 and count > 2:
         return f"every {steps.pop()}th of {extent} {what}, from {low}"
     return f"{count} of {extent} {what}, first {', '.join(map(str, positions[:6]))}"

@@ -10,8 +10,9 @@ import tempfile
 from pathlib import Path
 from typing import Protocol
 
-from cuteforge.kernels.records import CompileRecord
 from pydantic import ValidationError
+
+from cuteforge.kernels.records import CompileRecord
 
 
 class CompileCache(Protocol):

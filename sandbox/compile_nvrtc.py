@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+
 from cuteforge.kernels.candidate import KernelEntry
 from cuteforge.kernels.errors import EnvironmentProblem, InvalidRequest, WorkerDied
 from cuteforge.kernels.records import Diagnostic

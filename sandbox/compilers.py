@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 import anyio
 import anyio.to_thread
+
 from cuteforge.kernels.candidate import Candidate
 from cuteforge.kernels.errors import EnvironmentProblem, InvalidRequest, NotFound
 from cuteforge.kernels.header import task_header

@@ -258,9 +258,10 @@ def _cards(definition: TaskDefinition, traces: list[_Trace]) -> list[CaseCard]:
                 sizes.update(zip(dims, shape, strict=True))
         # Size names a spec states but no dimension has alone ("rows*cols") are still useful arguments.
         for extra, value in case.sizes.items():
-            if definition.contract == "function" and type(value) is int and extra not in sizes:
-                if _usable(extra, {t.name for t in tensors}):
-                    sizes[extra.lower()] = value
+            if definition.contract != "function" or type(value) is not int or extra in sizes:
+                continue
+            if _usable(extra, {t.name for t in tensors}):
+                sizes[extra.lower()] = value
         contraction = trace.flops > 0
         flops = trace.flops if contraction else trace.elementwise
         source = "torch flop counter" if contraction else "one per element of each ATen operator"

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from cuteforge.sandbox.executor import Gpu
@@ -125,11 +126,15 @@ def foreign_load(gpu: Gpu | None) -> list[str]:
         running = _running_threads()
         return [f"{running} other thread(s) running on {cores()} cores"] if running > cores() / 2 else []
     remarks: list[str] = []
-    others = _smi(gpu, "--query-compute-apps=pid,used_memory")
+    # Each start of nvidia-smi costs a tenth of a second or more: the two run side by side.
+    with ThreadPoolExecutor(2) as pool:
+        processes = pool.submit(_smi, gpu, "--query-compute-apps=pid,used_memory")
+        reasons = pool.submit(_smi, gpu, "--query-gpu=clocks_event_reasons.active")
+        others, throttling = processes.result(), reasons.result()
     if others:
         remarks.append(f"{len(others)} other process(es) on the GPU before the run")
     # Bits of nvmlClocksEventReasons: hardware slowdown, thermal and power brakes; not idle or power cap.
-    for row in _smi(gpu, "--query-gpu=clocks_event_reasons.active"):
+    for row in throttling:
         mask = int(row[0], 16) if re.fullmatch(r"0x[0-9a-fA-F]+", row[0]) else 0
         if mask & 0xE8:
             remarks.append(f"the GPU is throttling (reasons {row[0]})")

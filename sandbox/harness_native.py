@@ -20,7 +20,7 @@ from cuteforge.sandbox.channel import Channel
 from cuteforge.sandbox.harness import CandidateError, Program, serve
 from cuteforge.sandbox.memory import Buffer, CudaMemory, HostMemory, Memory, cuda_call
 
-_SCALARS = {"bool": ctypes.c_bool, "float": ctypes.c_double, "int": ctypes.c_int64}
+_SCALARS: dict[str, Any] = {"bool": ctypes.c_bool, "float": ctypes.c_double, "int": ctypes.c_int64}
 
 
 @dataclass
@@ -255,7 +255,7 @@ def _scalar_cell(scalar: launch.Scalar, size: int, expression: str) -> Any:
         "f32": ctypes.c_float,
         "f64": ctypes.c_double,
     }
-    kind = kinds.get(scalar.ctype)
+    kind: Any = kinds.get(scalar.ctype)
     if kind is None:
         if isinstance(scalar.value, float):
             kind = {4: ctypes.c_float, 8: ctypes.c_double}.get(size)

@@ -108,7 +108,7 @@ class PythonProgram:
         except CandidateError:
             raise
         # A candidate may raise anything, SystemExit too; it is its author's to see.
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             raise CandidateError(f"building the module: {_own_words(error, self._folder)}") from error
 
     def _matching_case(self, names: dict[str, Any], tensors: list[dict[str, Any]]) -> str:
@@ -138,7 +138,7 @@ class PythonProgram:
             self._synchronize()
         except CandidateError:
             raise
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             text = _own_words(error, self._folder)
             raise CandidateError(text, alive="CUDA error" not in text) from error
 
@@ -147,22 +147,22 @@ class PythonProgram:
         wanted = self._outputs[key]
         if len(values) != len(wanted):
             raise CandidateError(f"returned {len(values)} outputs instead of {len(wanted)}", alive=True)
-        for value, (name, place) in zip(values, wanted, strict=True):
+        for value, (name, output) in zip(values, wanted, strict=True):
             # A subclass could compute lazily or lie about itself.
             if type(value) is not torch.Tensor and type(value) is not torch.nn.Parameter:
                 raise CandidateError(f"{name} is a {type(value).__name__}, not a torch.Tensor", alive=True)
-            if value.shape != place.shape:
+            if value.shape != output.shape:
                 raise CandidateError(
-                    f"{name} has shape {tuple(value.shape)} instead of {tuple(place.shape)}", alive=True
+                    f"{name} has shape {tuple(value.shape)} instead of {tuple(output.shape)}", alive=True
                 )
-            if value.dtype != place.dtype:
+            if value.dtype != output.dtype:
                 raise CandidateError(
-                    f"{name} has dtype {dtype_name(value.dtype)} instead of {dtype_name(place.dtype)}",
+                    f"{name} has dtype {dtype_name(value.dtype)} instead of {dtype_name(output.dtype)}",
                     alive=True,
                 )
-            if value.device.type != place.device.type:
-                raise CandidateError(f"{name} is on {value.device}, not on {place.device.type}", alive=True)
-            place.copy_(value)
+            if value.device.type != output.device.type:
+                raise CandidateError(f"{name} is on {value.device}, not on {output.device.type}", alive=True)
+            output.copy_(value)
 
     @torch.no_grad()
     def timed(self, keys: list[int], calls: int) -> float:
@@ -189,10 +189,10 @@ class PythonProgram:
             self._synchronize()
         except CandidateError:
             raise
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             text = _own_words(error, self._folder)
             raise CandidateError(text, alive="CUDA error" not in text) from error
-        return max(elapsed, 1.0)
+        return float(max(elapsed, 1.0))
 
 
 def run(config: dict[str, Any], fds: list[int]) -> None:

@@ -11,6 +11,7 @@ Imported only inside the sandbox, in the judge's process.
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import statistics
@@ -45,6 +46,8 @@ _ROUND_TRIP_NS = 1.0e6
 _CLOCK_SHARE = 0.25
 _NOISY_SPREAD = 0.10
 _UNKNOWN_CACHE_BYTES = 32 * 1024**2
+# A launch costs the host 2 to 10 µs, from C to eager PyTorch: calls in a row cannot follow faster.
+_LAUNCH_BOUND_NS = 10e3
 
 
 class Runner(Protocol):
@@ -222,7 +225,7 @@ class BenchmarkRun:
         self._spot_checks += 1
         for (card, out), t, e in zip(buffers.outputs(), truth, expected, strict=True):
             bound = bound_for(t, e, self._definition.tolerance)
-            _, mismatch = compare(card.name, out, t, e, bound, lambda card=card: buffers.unwritten(card))
+            _, mismatch = compare(card.name, out, t, e, bound, functools.partial(buffers.unwritten, card))
             if mismatch is not None:
                 text = f"output of a timed call is wrong ({when}): {', '.join(mismatch.pattern)}"
                 self._failed_checks.append(text)
@@ -251,6 +254,11 @@ class BenchmarkRun:
                     calls_per_sample=block.calls[runner.label],
                 )
             )
+            if self._device == "cuda" and median < _LAUNCH_BOUND_NS:
+                self._noise.append(
+                    f"{case.name}: {runner.label} takes {median / 1e3:.1f} µs a call, about what a launch costs: "
+                    "small differences say nothing of the kernel"
+                )
             quarter = statistics.quantiles(ns, n=4)
             if median > 0 and (quarter[2] - quarter[0]) / median > _NOISY_SPREAD:
                 spread = (quarter[2] - quarter[0]) / median

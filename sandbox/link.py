@@ -12,6 +12,8 @@ from typing import Any
 
 from cuteforge.sandbox.channel import Channel, ChannelClosed, ChannelViolation, close_all
 
+_LOAD_TIMEOUT_S = 120.0
+
 
 class CandidateFailure(Exception):
     """The candidate crashed, hung, answered nonsense, or reported an error. `str()` is for its author."""
@@ -31,11 +33,17 @@ class CandidateLink:
     def __init__(self, channel: Channel, call_timeout_s: float) -> None:
         self._channel = channel
         self._timeout = call_timeout_s
+        self._loaded = False
         self.alive = True
 
-    def load(self, timeout_s: float) -> None:
-        """Wait until the harness has loaded the candidate."""
-        self._reply(timeout_s, "loading the candidate")
+    def load(self) -> None:
+        """Wait until the harness has loaded the candidate; the first request does it, if nobody did.
+
+        The judge prepares its own side meanwhile.
+        """
+        if not self._loaded:
+            self._loaded = True
+            self._reply(_LOAD_TIMEOUT_S, "loading the candidate")
 
     def bind(self, key: int, tensors: list[dict[str, Any]], names: dict[str, Any], fds: list[int]) -> None:
         """Hand over a set of buffers; `names` are the values of sizes and scalars."""
@@ -63,6 +71,7 @@ class CandidateLink:
     def _ask(self, message: dict[str, Any], what: str, fds: list[int] | None = None) -> dict[str, Any]:
         if not self.alive:
             raise CandidateFailure("the candidate process had already ended")
+        self.load()
         try:
             self._channel.send(message, fds or [])
         except ChannelClosed as error:

@@ -15,6 +15,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+
 from cuteforge.kernels.errors import WorkerDied
 from cuteforge.sandbox.bubblewrap import SandboxSpec, SandboxStatus
 from cuteforge.sandbox.channel import Channel, ChannelClosed, ChannelViolation

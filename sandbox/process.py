@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import IO, Literal
 
 from anyio import CancelScope
+
 from cuteforge.kernels.errors import EnvironmentProblem, WorkerDied
 from cuteforge.sandbox import proctree
 from cuteforge.sandbox.bubblewrap import SandboxSpec, SandboxStatus, probe, wrap

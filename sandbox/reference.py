@@ -48,7 +48,7 @@ def guarded(step: str, call: Callable[[], Any]) -> Any:
     except InvalidRequest:
         raise
     # The reference is foreign code: anything it raises is its user's to see.
-    except BaseException as error:  # noqa: BLE001
+    except BaseException as error:
         raise _failure(step, error) from error
 
 
@@ -124,7 +124,7 @@ def build_on(device: str, construct: Callable[[], Any]) -> Any:
 
 def place(model: torch.nn.Module, device: str, dtype: str | None) -> torch.nn.Module:
     """The module on the device and in the task's dtype; untouched where it is so already."""
-    kinds = [t for t in (*model.parameters(), *model.buffers())]
+    kinds = [*model.parameters(), *model.buffers()]
     if any(t.device.type != device for t in kinds):
         model = model.to(device)
     wanted = TORCH_DTYPES[dtype] if dtype else None
@@ -177,7 +177,7 @@ class Reference:
         if definition.contract == "kernelbench":
             self._build_model(seed)
         else:
-            self._function = self._namespace.get("reference")
+            self._function: Any = self._namespace.get("reference")
             if not callable(self._function):
                 raise InvalidRequest(
                     "The reference source defines no function named `reference`.",

@@ -14,9 +14,7 @@ import torch
 from cuteforge.kernels.errors import CuteforgeError
 from cuteforge.kernels.task import SpecCard, TaskDefinition
 from cuteforge.sandbox.channel import Channel
-from cuteforge.sandbox.link import CandidateFailure, CandidateLink
-
-_LOAD_TIMEOUT_S = 120.0
+from cuteforge.sandbox.link import CandidateLink
 
 
 def _judge_check(order: dict[str, Any], fds: list[int], control: Channel) -> dict[str, Any]:
@@ -26,10 +24,6 @@ def _judge_check(order: dict[str, Any], fds: list[int], control: Channel) -> dic
     definition = TaskDefinition.model_validate(order["definition"])
     card = SpecCard.model_validate(order["card"])
     run = CorrectnessRun(definition, card, link, _teller(control))
-    try:
-        link.load(_LOAD_TIMEOUT_S)
-    except CandidateFailure as failure:
-        return {"ok": False, "summary": str(failure)}
     run.run(int(order["seeds"]), order.get("case"))
     link.close()
     return run.outcome()
@@ -46,11 +40,6 @@ def _judge_benchmark(order: dict[str, Any], fds: list[int], control: Channel) ->
     definition = TaskDefinition.model_validate(order["definition"])
     card = SpecCard.model_validate(order["card"])
     run = BenchmarkRun(definition, card, runners, list(order["baselines"]), _teller(control))
-    for runner in runners:
-        try:
-            runner.link.load(_LOAD_TIMEOUT_S)
-        except CandidateFailure as failure:
-            return {"ok": False, "summary": f"{runner.label}: {failure}"}
     run.run(int(order["samples"]), float(order["budget_s"]), order.get("case"))
     for runner in runners:
         runner.link.close()

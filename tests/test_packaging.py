@@ -119,6 +119,20 @@ def test_environment_that_was_not_made_here_is_left_alone(tmp_path):
         assert (precious / "thesis.txt").exists()
 
 
+def test_environment_whose_python_is_gone_is_made_again(tmp_path):
+    env = tmp_path / "env"
+    (env / "bin").mkdir(parents=True)
+    (env / "bin" / "python").symlink_to(tmp_path / "gone")
+    for name in (".python", ".base"):
+        (env / name).touch()
+    done = subprocess.run(
+        ["make", "-C", str(ROOT), "--dry-run", "demo", f"VENV={env}"],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert f"-m venv {env}" in done.stdout
+    assert "install" in done.stdout
+
+
 def test_python_that_is_too_old_is_refused_with_the_way_out(tmp_path):
     old = tmp_path / "python3"
     old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "Python 3.9.2"\nexit 1\n')

@@ -10,7 +10,6 @@ import time
 
 import pytest
 
-
 from cuteforge.kernels.errors import InvalidRequest
 from cuteforge.kernels.launch import MAX_LENGTH, Pointer, Scalar, argument, check, dim3, evaluate
 
@@ -266,6 +265,7 @@ def test_check_takes_every_expression_that_evaluate_takes_for_all_branches() -> 
     assert refused > 200
 
 
+@pytest.mark.filterwarnings("ignore::SyntaxWarning", "ignore::DeprecationWarning")
 def test_a_soup_of_tokens_raises_nothing_but_a_refusal() -> None:
     draw = random.Random(4)
     tokens = "rows cols 1 0 2.5 ( ) + - * / // % ** << >> < == if else not , min max ceil_div . [ ] : = ' \" \\ \n".split(

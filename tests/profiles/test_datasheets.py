@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from cuteforge.kernels.task import CaseCard, TensorCard
 from cuteforge.profiles.datasheets import SHEETS, floor_ns, sheet_for
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from cuteforge.profiles.sass import classify, digest, total
 
 TEXT = (Path(__file__).parents[1] / "data" / "compile" / "wgmma.sass").read_text()

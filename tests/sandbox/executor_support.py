@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from anyio.from_thread import start_blocking_portal
+
 from cuteforge.kernels.artifacts import Artifacts
 from cuteforge.kernels.candidate import Candidate, KernelEntry, LauncherEntry, ModuleEntry, SourceFile
 from cuteforge.kernels.records import BenchmarkRecord, CompileRecord, CorrectnessRecord
@@ -70,9 +71,13 @@ class Machine:
     def __init__(self, portal: Any, executor: LocalExecutor) -> None:
         self.portal = portal
         self.executor = executor
+        self._tasks: dict[str, Task] = {}
 
     def derive(self, definition: TaskDefinition) -> Task:
-        return Task(definition=definition, card=self.portal.call(self.executor.derive, definition))
+        if definition.id not in self._tasks:
+            card = self.portal.call(self.executor.derive, definition)
+            self._tasks[definition.id] = Task(definition=definition, card=card)
+        return self._tasks[definition.id]
 
     def compile(self, task: Task, candidate: Candidate) -> CompileRecord:
         return self.portal.call(self.executor.compile, task, candidate)

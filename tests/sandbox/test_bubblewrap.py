@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from cuteforge.kernels.errors import EnvironmentProblem
 from cuteforge.sandbox import bubblewrap
 from cuteforge.sandbox.bubblewrap import SandboxSpec, SandboxStatus, find_bwrap, probe, wrap

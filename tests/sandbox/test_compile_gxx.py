@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from compile_support import CPU_RELU, MemoryStore, compile_all, launcher, task, text_of
+
 from cuteforge.kernels.errors import EnvironmentProblem, InvalidRequest
 from cuteforge.sandbox.bubblewrap import probe
 from cuteforge.sandbox.compilers import Compiler

@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 from compile_support import CUDA_RELU, PROTOTYPE, MemoryStore, compile_all, launcher, task, text_of
+
 from cuteforge.kernels.errors import CuteforgeError, EnvironmentProblem, InvalidRequest
 from cuteforge.profiles.sass import digest
 from cuteforge.sandbox.bubblewrap import SandboxStatus, probe

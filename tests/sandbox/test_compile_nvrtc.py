@@ -9,6 +9,7 @@ import signal
 import anyio
 import pytest
 from compile_support import DATA, KERNEL, MemoryStore, compile_all, kernel, task, text_of
+
 from cuteforge.kernels.errors import EnvironmentProblem, InvalidRequest, WorkerDied
 from cuteforge.kernels.records import CompileRecord
 from cuteforge.sandbox import proctree

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from compile_support import MemoryStore, compile_all, task
+
 from cuteforge.kernels.candidate import Candidate, ModuleEntry, SourceFile
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from cuteforge.kernels.records import Diagnostic
 from cuteforge.sandbox.cute_text import cute_text
 from cuteforge.sandbox.diagnostics import Sources, from_syntax_error, parse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from cuteforge.kernels.candidate import BuildOptions
 from cuteforge.kernels.errors import InvalidRequest
 from cuteforge.sandbox.flags import check_flags, macros

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+
 from cuteforge.kernels.errors import EnvironmentProblem
 from cuteforge.sandbox import proctree
 from cuteforge.sandbox.bubblewrap import SandboxSpec, SandboxStatus, probe

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from cuteforge.sandbox import devices
 from cuteforge.sandbox.executor import Gpu
 from cuteforge.sandbox.toolchain import Toolchain, discover, findings

@@ -43,6 +43,9 @@ TASK = {
     "target": "cpu",
 }
 
+# Most servers here answer a few cheap calls: importing torch ahead for them would take most of the test time.
+QUIET = {"CUTEFORGE_WARM_WORKERS": "0"}
+
 
 class Session:
     """A synchronous view of a connected client."""
@@ -102,7 +105,9 @@ def connect() -> Opened:
         target: Any = url
         if target is None:
             argv = command or [sys.executable, *serve_arguments(home, *extra)]
-            target = StdioServerParameters(command=argv[0], args=argv[1:], env=env, cwd=cwd)
+            target = StdioServerParameters(
+                command=argv[0], args=argv[1:], env={**QUIET, **(env or {})}, cwd=cwd
+            )
         with ExitStack() as stack:
             portal = stack.enter_context(anyio.from_thread.start_blocking_portal())
             client = Client(target, mode=mode)
@@ -123,7 +128,7 @@ def serve_http() -> Opened:
             port = probe.getsockname()[1]
         argv = [sys.executable, *serve_arguments(home, "--http", f"127.0.0.1:{port}", *extra)]
         with subprocess.Popen(
-            argv, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}
+            argv, stderr=subprocess.PIPE, text=True, env={**os.environ, **QUIET, **(env or {})}
         ) as process:
             try:
                 line = process.stderr.readline()

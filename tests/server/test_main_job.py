@@ -46,7 +46,7 @@ FASTER = """<<<<<<< SEARCH
 @pytest.fixture(scope="module")
 def session(connect, tmp_path_factory):
     folder = tmp_path_factory.mktemp("user")
-    with connect(folder / "home", cwd=folder) as session:
+    with connect(folder / "home", cwd=folder, env={"CUTEFORGE_WARM_WORKERS": "2"}) as session:
         session.folder = folder
         yield session
 
