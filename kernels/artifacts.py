@@ -75,7 +75,7 @@ class Artifacts:
         place = self.path(sha)
         try:
             try:
-                if place.stat().st_size == size:
+                if place.stat().st_size == size and _is_sound(place, sha):
                     return
             except FileNotFoundError:
                 place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -121,6 +121,11 @@ class Artifacts:
                 "Compile the candidate again.",
             )
         return data
+
+
+def _is_sound(place: Path, sha: str) -> bool:
+    with place.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest() == sha
 
 
 def _chunks(stream: BinaryIO) -> Iterator[bytes]:

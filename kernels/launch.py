@@ -10,8 +10,10 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import struct
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from cuteforge.kernels.errors import InvalidRequest
@@ -92,6 +94,30 @@ def _align_up(a: Number, b: Number) -> Number:
     return _ceil_div(a, b) * b
 
 
+def _cast(ctype: CType, value: Number) -> Number:
+    """The value as C would convert it, so that `f64(n) / 2` is a division of floats; refused if it does not fit."""
+    if ctype == "f64":
+        return float(value)
+    if ctype == "f32":
+        try:
+            rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+        except OverflowError as error:
+            raise _too_wide(ctype, value) from error
+        return rounded
+    whole = int(value)
+    low, high = _RANGES[ctype]
+    if not low <= whole <= high:
+        raise _too_wide(ctype, value)
+    return whole
+
+
+def _too_wide(ctype: CType, value: Number) -> InvalidRequest:
+    return InvalidRequest(
+        f"A launch expression is {value}, which {ctype} cannot hold.",
+        "Use a wider type in the kernel and in the cast.",
+    )
+
+
 _BINARY: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -118,7 +144,7 @@ _FUNCTIONS: dict[str, tuple[int, int, Callable[..., Number]]] = {
     "align_up": (2, 2, _align_up),
     "min": (2, 8, min),
     "max": (2, 8, max),
-    **{name: (1, 1, lambda value: value) for name in CASTS},
+    **{name: (1, 1, partial(_cast, ctype)) for name, ctype in CASTS.items()},
 }
 
 
@@ -276,18 +302,7 @@ def argument(expression: str, names: Mapping[str, Number], tensors: Collection[s
     ctype: CType | None = None
     if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
         ctype = CASTS.get(tree.func.id)
-    value = evaluate(expression, names)
-    if ctype in ("f32", "f64"):
-        value = float(value)
-    elif ctype is not None:
-        value = int(value)
-        low, high = _RANGES[ctype]
-        if not low <= value <= high:
-            raise InvalidRequest(
-                f"The argument '{expression[:80]}' is {value}, which {ctype} cannot hold.",
-                "Use a wider type in the kernel and in the cast.",
-            )
-    return Scalar(value, ctype)
+    return Scalar(evaluate(expression, names), ctype)
 
 
 def dim3(expressions: Collection[str], names: Mapping[str, Number]) -> tuple[int, int, int]:

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict
 class Frozen(BaseModel):
     """An immutable value; two with equal fields are equal."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # JSON has no infinity; as null it could not be read again as the number that it was.
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 def content_id(prefix: str, content: Any) -> str:

@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from cuteforge.kernels.errors import PatchRefused
 from cuteforge.kernels.model import Frozen
 from cuteforge.kernels.patch_blocks import parse
-from cuteforge.kernels.patch_match import How, Place, locate, shown
+from cuteforge.kernels.patch_indent import Indentation
+from cuteforge.kernels.patch_match import How, Place, Text, shown
 from cuteforge.kernels.patch_parse import Change, FileChange, checked_path, split_lines
 
 MAX_PATCH_CHARS = 2_000_000
@@ -28,7 +29,8 @@ class LineEdit(Frozen):
     """One edit by 1-based line numbers of the text before the patch.
 
     `replace` and `delete` take `start_line` to `end_line` (default: that line alone), `insert` puts `text`
-    before `start_line`; one past the last line appends.
+    before `start_line`; one past the last line appends. One newline at the end of `text` only ends its last
+    line. `file` may be left out where there is only one.
     """
 
     op: Literal["replace", "insert", "delete"]
@@ -36,6 +38,13 @@ class LineEdit(Frozen):
     end_line: int | None = None
     text: str = ""
     file: str | None = None
+
+    @field_validator("start_line", "end_line", mode="before")
+    @classmethod
+    def _number(cls, value: object) -> object:
+        if isinstance(value, bool):
+            raise ValueError("a line number is an integer")
+        return value
 
 
 class PatchRequest(Frozen):
@@ -112,7 +121,7 @@ def apply_patch(files: Mapping[str, str], request: PatchRequest) -> PatchResult:
     return PatchResult(result, stats, tuple(matches))
 
 
-def _file_for(files: Mapping[str, str], path: str | None) -> str:
+def _file_for(files: Mapping[str, str], path: str | None, by_content: bool) -> str:
     listed = ", ".join(sorted(files))
     if path is None:
         if len(files) == 1:
@@ -120,9 +129,10 @@ def _file_for(files: Mapping[str, str], path: str | None) -> str:
         raise PatchRefused("The patch names no file, and there are several.", f"Name one of: {listed}.")
     if path in files:
         return path
-    same_name = [known for known in files if known.rsplit("/", 1)[-1] == path.rsplit("/", 1)[-1]]
-    if len(same_name) == 1:
-        return same_name[0]
+    # Diffs are often made in a folder above or below the candidate's; their content proves the file.
+    found = [known for known in files if known.endswith(f"/{path}") or path.endswith(f"/{known}")]
+    if by_content and len(found) == 1:
+        return found[0]
     raise PatchRefused(f"There is no file '{path[:80]}'.", f"The candidate's files: {listed}.")
 
 
@@ -131,23 +141,20 @@ def _apply_changes(
 ) -> tuple[dict[str, str], list[Match]]:
     result = dict(files)
     matches: list[Match] = []
+    texts: dict[str, Text] = {}
     edits: dict[str, list[_Edit]] = {}
     fuzzy = 0
     for change in changes:
-        new_file = change.kind == "create" or (
-            change.path is not None
-            and change.path not in files
-            and not any(c.before for c in change.changes)
-            and len(change.changes) == 1
-        )
-        if new_file:
+        if _creates(files, change):
             _create(result, change)
             continue
-        path = _file_for(files, change.path)
-        lines = split_lines(files[path])
+        path = _file_for(files, change.path, by_content=True)
+        if path not in result:
+            raise PatchRefused(f"The patch deletes {path} and changes it.", "Do one of the two.")
+        text = texts.setdefault(path, Text(path, split_lines(files[path])))
         placed = edits.setdefault(path, [])
         for one in change.changes:
-            place = _place(path, lines, one)
+            place = _place(text, one)
             matches.append(Match(path, place.line + 1, place.how, place.similarity))
             fuzzy += place.how == "fuzzy"
             if fuzzy > MAX_FUZZY:
@@ -155,7 +162,7 @@ def _apply_changes(
                     f"More than {MAX_FUZZY} changes have a context that is not the text of the files.",
                     "Make the patch from the current text.",
                 )
-            placed.append(_edit(lines, one, place, len(placed)))
+            placed.append(_edit(text.lines, one, place, len(placed)))
         if change.kind == "delete":
             left = _rebuilt(path, files[path], placed)
             if left.strip():
@@ -169,26 +176,36 @@ def _apply_changes(
     return result, matches
 
 
+def _creates(files: Mapping[str, str], change: FileChange) -> bool:
+    """Whether a change makes a file: a diff from nothing, or text for no place in a file that is not there."""
+    if change.kind == "create" or change.path is None:
+        return change.kind == "create"
+    first, *others = change.changes
+    return change.path not in files and not others and not first.before and not first.at
+
+
 def _create(result: dict[str, str], change: FileChange) -> None:
     assert change.path is not None
     if result.get(change.path, "").strip():
         raise PatchRefused(f"The patch creates '{change.path}', which exists.", "Change it instead.")
-    if any(c.before for c in change.changes) or len(change.changes) != 1:
+    # A blank "old" line of a new file is a blank new line that lost its `+`; the new text has it.
+    if any(line for c in change.changes for line in c.before) or len(change.changes) != 1:
         raise PatchRefused(f"The patch creates '{change.path}' from old text.", "Send only `+` lines.")
     only = change.changes[0]
     result[change.path] = "\n".join(only.after) + ("" if only.ends is False else "\n")
 
 
-def _place(path: str, lines: list[str], change: Change) -> Place:
+def _place(text: Text, change: Change) -> Place:
     if change.before:
-        return locate(path, lines, change.before)
-    if change.at is not None and change.at <= len(lines):
+        return text.locate(change.before)
+    count = len(text.lines)
+    if change.at is not None and change.at <= count:
         return Place(change.at, "line", 1.0)
-    if not lines:
+    if count == 0:
         return Place(0, "line", 1.0)
     raise PatchRefused(
-        f"An insertion into {path} has no context that says where.\n{shown(lines, len(lines) - 4, 4)}",
-        f"Add context lines; the file has {len(lines)} lines.",
+        f"An insertion into {text.path} has no context that says where.\n{shown(text.lines, count - 4, 4)}",
+        f"Add context lines; the file has {count} lines.",
     )
 
 
@@ -199,28 +216,11 @@ def _edit(lines: list[str], change: Change, place: Place, order: int) -> _Edit:
     return _Edit(place.line, place.line + len(change.before), after, order, change.ends)
 
 
-def _indent(line: str) -> str:
-    return line[: len(line) - len(line.lstrip(" \t"))]
-
-
 def _adapted(current: list[str], change: Change) -> list[str]:
-    """The new lines with the file's own context lines, and re-indented as the file's text is."""
-    deltas = [
-        (_indent(have), _indent(want))
-        for have, want in zip(current, change.before, strict=True)
-        if want.strip()
-    ]
-    have, want = deltas[0] if deltas else ("", "")
+    """The new lines with the file's own context lines, and indented as the file's text is."""
+    move = Indentation(zip(change.before, current, strict=True))
     own = {after: current[before] for before, after in change.kept}
-    result: list[str] = []
-    for number, line in enumerate(change.after):
-        indent = _indent(line)
-        if number in own:
-            line = own[number]
-        elif line.strip() and indent.startswith(want):
-            line = have + line[len(want) :]
-        result.append(line)
-    return result
+    return [own[i] if i in own else move(line) for i, line in enumerate(change.after)]
 
 
 def _apply_line_edits(
@@ -229,7 +229,8 @@ def _apply_line_edits(
     by_file: dict[str, list[_Edit]] = {}
     matches: list[Match] = []
     for order, edit in enumerate(edits):
-        path = _file_for(files, checked_path(edit.file) if edit.file is not None else None)
+        named = checked_path(edit.file) if edit.file is not None else None
+        path = _file_for(files, named, by_content=False)
         count = len(split_lines(files[path]))
         last = edit.end_line if edit.end_line is not None else edit.start_line
         limit = count + 1 if edit.op == "insert" else count
@@ -242,8 +243,12 @@ def _apply_line_edits(
             )
         if edit.op == "insert" and edit.end_line is not None and edit.end_line != edit.start_line:
             raise PatchRefused(f"Edit {order + 1} inserts and has an end_line.", "Leave end_line out.")
-        if edit.op != "delete" and edit.text == "" and edit.op == "insert":
-            raise PatchRefused(f"Edit {order + 1} inserts nothing.", "Give its text.")
+        if (edit.op == "delete") != (edit.text == ""):
+            what = "a `delete` with a text" if edit.text else f"a `{edit.op}` of nothing"
+            raise PatchRefused(
+                f"Edit {order + 1} is {what}.",
+                "`delete` takes no text; `insert` and `replace` take some, a newline for a blank line.",
+            )
         new = [] if edit.op == "delete" else _text_lines(edit.text)
         start = edit.start_line - 1
         end = start if edit.op == "insert" else last

@@ -27,6 +27,8 @@ _MAX_VOTED = 6
 _MAX_VOTES = 20
 _MAX_CELLS = 20_000_000
 """Bound on compared pairs of characters for one file and patch: about two seconds."""
+_CALL_CELLS = 200
+"""What a comparison costs besides, in pairs of characters."""
 
 _LINE_CHARS = 400
 _WORD = re.compile(r"\w+")
@@ -52,14 +54,6 @@ class FuzzySearch:
         self._loose = loose
         self._lines = lines
         self._cells = 0
-
-    @cached_property
-    def _positions(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = {}
-        for number, line in enumerate(self._loose):
-            if len(line) > 2:
-                found.setdefault(line, []).append(number)
-        return found
 
     @cached_property
     def _words(self) -> list[list[str]]:
@@ -106,7 +100,7 @@ class FuzzySearch:
             ratio = 0.0
             # Of a very long line only the beginning could be compared, and the rest would go unseen.
             if len(x) <= _LINE_CHARS and len(y) <= _LINE_CHARS:
-                self._spend(len(x) * len(y))
+                self._spend(_CALL_CELLS + len(x) * len(y))
                 matchers[number].set_seq1(x)
                 ratio = matchers[number].ratio()
             if ratio < LINE_THRESHOLD:
@@ -129,8 +123,12 @@ class FuzzySearch:
         """Places at which some lines stand exactly where they should: right to the line in long contexts."""
         votes: Counter[int] = Counter()
         last = len(self._lines) - len(loose)
+        positions_of: dict[str, list[int]] = {line: [] for line in loose if len(line) > 2}
+        for position, line in enumerate(self._loose):
+            if line in positions_of:
+                positions_of[line].append(position)
         for number, line in enumerate(loose):
-            positions = self._positions.get(line, ())
+            positions = positions_of.get(line, [])
             if len(positions) <= _MAX_VOTES:
                 for position in positions:
                     if 0 <= position - number <= last:

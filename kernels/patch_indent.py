@@ -27,9 +27,9 @@ class Indentation:
         self._step = self._find_step()
 
     def __call__(self, line: str) -> str:
-        """A new line of the patch with the file's indentation; blank lines stay as they are."""
+        """A new line of the patch with the file's indentation; blank lines and directives at its edge stay."""
         indent = indent_of(line)
-        if not self._known or not line.strip():
+        if not self._known or not line.strip() or line.startswith("#"):
             return line
         return self._moved(indent) + line[len(indent) :]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from sqlalchemy import (
     Boolean,
@@ -17,6 +18,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    func,
     inspect,
     select,
 )
@@ -94,6 +96,32 @@ jobs = Table(
 )
 
 
+# What a history shows, in narrow rows that lie together: reading it must touch neither sources nor records.
+history = Table(
+    "history",
+    metadata,
+    Column("candidate_id", ForeignKey("candidates.id"), primary_key=True),
+    Column("task_id", String(64), nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("parent_id", String(64)),
+    Column("language", String(16), nullable=False),
+    Column("note", Text, nullable=False),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    Column("compile_ok", Boolean),
+    Column("correct", Boolean),
+    Column("median_ns", Float),
+    Column("speedups", Text),
+    Index("history_by_task", "task_id", "seq"),
+)
+
+
+def outcome(kind: str, ok: bool, median_ns: float | None, speedups: str | None) -> dict[str, Any]:
+    """The columns of `history` that a new run of this kind sets."""
+    if kind == "benchmark":
+        return {"median_ns": median_ns, "speedups": speedups}
+    return {"compile_ok" if kind == "compile" else "correct": ok}
+
+
 def _create_domain(connection: Connection) -> None:
     """1: tasks, candidates and runs."""
     metadata.create_all(connection, tables=[tasks, candidates, runs])
@@ -104,7 +132,23 @@ def _add_heads_and_jobs(connection: Connection) -> None:
     metadata.create_all(connection, tables=[heads, jobs])
 
 
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_create_domain, _add_heads_and_jobs)
+def _add_history(connection: Connection) -> None:
+    """3: the history in a table of its own, filled from the candidates and their newest runs."""
+    metadata.create_all(connection, tables=[history])
+    light = ["id", "task_id", "seq", "parent_id", "language", "note", "created_at"]
+    into = ["candidate_id", *light[1:]]
+    connection.execute(history.insert().from_select(into, select(*(candidates.c[name] for name in light))))
+    newest = (
+        select(func.max(runs.c.number).label("number")).group_by(runs.c.candidate_id, runs.c.kind).subquery()
+    )
+    columns = (runs.c.candidate_id, runs.c.kind, runs.c.ok, runs.c.median_ns, runs.c.speedups)
+    found = select(*columns).join(newest, runs.c.number == newest.c.number)
+    for candidate_id, *run in connection.execute(found).all():
+        here = history.c.candidate_id == candidate_id
+        connection.execute(history.update().where(here).values(**outcome(*run)))
+
+
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_create_domain, _add_heads_and_jobs, _add_history)
 SCHEMA_VERSION = len(MIGRATIONS)
 
 

@@ -77,6 +77,12 @@ def test_values(expression: str, value: float) -> None:
         ("1 / 2.0", 0.5),
         ("rows / scale", 14.0),
         ("9007199254740993 / 1", 9007199254740993),
+        ("f64(rows) / 2", 3.5),
+        ("rows / f32(2)", 3.5),
+        ("i32(7.9) / 2", 3),
+        ("i32(-7.9)", -7),
+        ("f32(0.1) == 0.1", False),
+        ("f32(True)", 1.0),
         ("minus // 2", -4),
         ("7.0 // 2", 3.0),
     ],
@@ -320,6 +326,8 @@ def test_arguments(expression: str, expected: Pointer | Scalar) -> None:
         "u32(minus)",
         "i64(1e30)",
         "i32(1e10)",
+        "i32(1 << 40) >> 20",
+        "f32(1e39)",
     ],
 )
 def test_arguments_that_compute_with_addresses_or_overflow_their_cast_are_refused(expression: str) -> None:

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from cuteforge.kernels.errors import PatchRefused
 from cuteforge.kernels.patch import MAX_FUZZY, PatchRequest, PatchResult, apply_patch, unified
-from cuteforge.kernels.patch_match import FUZZY_THRESHOLD, locate
+from cuteforge.kernels.patch_fuzzy import FUZZY_THRESHOLD
+from cuteforge.kernels.patch_match import Text
 
 NAME = "k.cu"
 
@@ -332,7 +333,7 @@ def misremembered(ratio_above: bool) -> tuple[str, str, float]:
     for wrong in range(1, 20):
         memory = line[: 24 - wrong] + "#" * wrong + line[24:]
         try:
-            similarity = locate(NAME, ["x", line, "y"], [memory]).similarity
+            similarity = Text(NAME, ["x", line, "y"]).locate([memory]).similarity
         except PatchRefused:
             return (line, memory, 0.0) if not ratio_above else found
         found = (line, memory, similarity)

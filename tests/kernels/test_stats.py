@@ -108,11 +108,12 @@ def test_the_state_of_the_global_generator_is_neither_used_nor_changed():
 
 def test_the_interval_holds_the_true_median_about_as_often_as_it_says():
     truth = 100_000.0
-    held = 0
-    for seed in range(TRIALS):
+    trials, held = 150, 0
+    for seed in range(trials):
         _, low, high = median_interval(simulated(seed, noise=0.05)[1], level=0.95)
         held += low <= truth <= high
-    assert held >= 0.88 * TRIALS
+    # Three standard deviations of the count below 95 %.
+    assert held >= (0.95 - 3 * math.sqrt(0.95 * 0.05 / trials)) * trials
 
 
 def test_correlated_samples_get_a_wider_interval_than_shuffled_ones():
@@ -189,7 +190,7 @@ def test_a_hundred_pairs_take_less_than_sixty_milliseconds():
     candidate, baseline = simulated(17)
     times = []
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.process_time()
         compare(candidate, baseline)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     assert min(times) < 0.06

@@ -171,27 +171,20 @@ def home(stocked: Stocked, tmp_path: Path) -> Path:
     return shutil.copytree(stocked.home, tmp_path / "home")
 
 
-def processes_with(word: str) -> list[int]:
-    """Ids of the processes whose command line holds `word`."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except (FileNotFoundError, ProcessLookupError, PermissionError):
-                continue
-            if word in line:
-                found.append(int(entry.name))
-    return found
+def command_line(pid: int) -> str:
+    """The command line of a process; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def descendants(pid: int) -> set[int]:
-    """All processes below `pid`."""
+    """All processes below `pid`, in whatever namespaces."""
     found: set[int] = set()
     todo = [pid]
     while todo:
-        parent = todo.pop()
-        for task in Path(f"/proc/{parent}/task").glob("*/children"):
+        for task in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
             try:
                 children = [int(word) for word in task.read_text().split()]
             except (FileNotFoundError, ProcessLookupError):
@@ -199,6 +192,21 @@ def descendants(pid: int) -> set[int]:
             found.update(children)
             todo += children
     return found
+
+
+def server_of(home: Path) -> int:
+    """The server process that this test started on `home`; the first one of several."""
+    below = sorted(descendants(os.getpid()))
+    found = [
+        pid for pid in below if "cuteforge.server.cli" in (line := command_line(pid)) and str(home) in line
+    ]
+    assert found, f"no server on {home}"
+    return found[0]
+
+
+def candidates_of(server: int) -> set[int]:
+    """The processes below a server that hold candidate code. Other tests' and users' are not among them."""
+    return {pid for pid in descendants(server) if "cuteforge.sandbox.harness_native" in command_line(pid)}
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 20) -> bool:
@@ -213,11 +221,12 @@ def eventually(condition: Callable[[], bool], seconds: float = 20) -> bool:
 
 @pytest.fixture(scope="session")
 def watch() -> Any:
-    """Helpers to look at processes: `processes_with`, `descendants`, `eventually`."""
+    """Helpers to look at the processes of this test's own servers."""
 
     class Watch:
-        processes_with = staticmethod(processes_with)
-        descendants = staticmethod(descendants)
+        server_of = staticmethod(server_of)
+        candidates_of = staticmethod(candidates_of)
+        command_line = staticmethod(command_line)
         eventually = staticmethod(eventually)
 
     return Watch

@@ -31,6 +31,7 @@ def root(tmp_path_factory):
 def session(connect, stocked, root, tmp_path_factory):
     home = shutil.copytree(stocked.home, tmp_path_factory.mktemp("bad") / "home")
     with connect(home, cwd=root) as session:
+        session.home = home
         yield session
 
 
@@ -209,9 +210,9 @@ def test_killed_worker_is_reported_and_the_next_call_works(session, stocked, exa
     future = session.start(
         session.client.call_tool, "run_correctness", {"candidate_id": made["candidate_id"]}
     )
-    harness = "cuteforge.sandbox.harness_native"
-    assert watch.eventually(lambda: any(watch.processes_with(harness)), 60)
-    for pid in watch.processes_with(harness):
+    server = watch.server_of(session.home)
+    assert watch.eventually(lambda: bool(watch.candidates_of(server)), 60)
+    for pid in watch.candidates_of(server):
         os.kill(pid, signal.SIGKILL)
     refused(future.result(timeout=120))
     assert session.ok("run_correctness", candidate_id=stocked.candidate_id)["correctness"]["ok"]

@@ -190,7 +190,6 @@ def test_queue_is_first_come_first_served_and_tells_its_length():
 
 
 FAST = {"CUTEFORGE_INLINE_SECONDS": "0.3"}
-HARNESS = "cuteforge.sandbox.harness_native"
 
 
 def start_forever(session, stocked, examples):
@@ -209,17 +208,15 @@ def start_forever(session, stocked, examples):
 def test_job_is_handed_out_cancelled_and_its_process_tree_is_gone(connect, home, stocked, examples, watch):
     with connect(home, env=FAST) as session:
         job_id = start_forever(session, stocked, examples)
-        server = next(p for p in watch.processes_with(str(home)) if watch.descendants(p))
-        assert watch.eventually(lambda: any(watch.processes_with(HARNESS)), 60)
-        tree = watch.descendants(server)
-        running = [pid for pid in watch.processes_with(HARNESS) if pid in tree]
-        assert running
+        server = watch.server_of(home)
+        assert watch.eventually(lambda: bool(watch.candidates_of(server)), 60)
+        running = watch.candidates_of(server)
         assert session.ok("job", id=job_id, action="read")["state"] == "running"
         started = time.monotonic()
         answer = session.ok("job", id=job_id, action="cancel")
         assert answer["state"] == "cancelled"
-        assert time.monotonic() - started < 10
-        assert not set(running) & set(watch.processes_with(HARNESS))
+        assert time.monotonic() - started < 20
+        assert not any(map(watch.command_line, running))
         assert session.ok("job", id=job_id, action="read")["state"] == "cancelled"
         assert session.ok("history")["tasks"]
 
@@ -228,11 +225,11 @@ def test_cancelled_call_ends_its_processes(connect, home, stocked, examples, wat
     with connect(home) as session:
         files = {"forever.cpp": examples.forever}
         arguments = {"task_id": stocked.task_id, "files": files, "then": "check"}
-        before = set(watch.processes_with(HARNESS))
+        server = watch.server_of(home)
         future = session.start(session.client.call_tool, "submit_candidate", arguments)
-        assert watch.eventually(lambda: bool(set(watch.processes_with(HARNESS)) - before), 60)
+        assert watch.eventually(lambda: bool(watch.candidates_of(server)), 60)
         future.cancel()
-        assert watch.eventually(lambda: not set(watch.processes_with(HARNESS)) - before)
+        assert watch.eventually(lambda: not watch.candidates_of(server))
         assert session.ok("history")["tasks"]
 
 
@@ -254,15 +251,16 @@ def test_finished_result_survives_a_restart(connect, home, stocked, examples):
 def test_job_of_a_killed_server_is_lost_with_the_remedy(connect, home, stocked, examples, watch):
     with connect(home, env=FAST) as session:
         job_id = start_forever(session, stocked, examples)
-        assert watch.eventually(lambda: any(watch.processes_with(HARNESS)), 60)
-        server = next(p for p in watch.processes_with(str(home)) if watch.descendants(p))
+        server = watch.server_of(home)
+        assert watch.eventually(lambda: bool(watch.candidates_of(server)), 60)
+        running = watch.candidates_of(server)
         with connect(home) as other:
             assert other.ok("job", id=job_id, action="read")["state"] == "running"
             refused = other.call("job", id=job_id, action="cancel")
             assert refused.is_error
             assert "another server" in refused.content[0].text
         os.kill(server, signal.SIGKILL)
-        assert watch.eventually(lambda: server not in watch.processes_with(str(home)))
+        assert watch.eventually(lambda: not any(map(watch.command_line, {server, *running})))
     with connect(home) as session:
         answer = session.call("job", id=job_id, action="wait").structured_content
         assert answer["ok"] is False
@@ -271,11 +269,12 @@ def test_job_of_a_killed_server_is_lost_with_the_remedy(connect, home, stocked, 
 
 
 def test_job_is_ended_when_the_client_leaves(connect, home, stocked, examples, watch):
-    before = set(watch.processes_with(HARNESS))
     with connect(home, env=FAST) as session:
         job_id = start_forever(session, stocked, examples)
-        assert watch.eventually(lambda: bool(set(watch.processes_with(HARNESS)) - before), 60)
-    assert watch.eventually(lambda: not set(watch.processes_with(HARNESS)) - before)
+        server = watch.server_of(home)
+        assert watch.eventually(lambda: bool(watch.candidates_of(server)), 60)
+        running = watch.candidates_of(server)
+    assert watch.eventually(lambda: not any(map(watch.command_line, running)))
     with connect(home) as session:
         assert session.call("job", id=job_id).structured_content["state"] == "lost"
 

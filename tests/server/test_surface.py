@@ -66,7 +66,7 @@ def test_assembly_loads_nothing_heavy():
 def test_a_working_server_loads_neither_torch_nor_cuda(connect, home, stocked, watch):
     with connect(home) as session:
         assert session.ok("compile", candidate_id=stocked.candidate_id)
-        server = next(p for p in watch.processes_with(str(home)) if watch.descendants(p))
+        server = watch.server_of(home)
         maps = Path(f"/proc/{server}/maps").read_text()
     assert "sqlalchemy" in maps
     assert "libtorch" not in maps
